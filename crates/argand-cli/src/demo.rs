@@ -1,0 +1,241 @@
+//! `argand demo`: the sketches at work on a small real dataset.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use argand::{FeatureMap, Field, Kernel, Method, Rows, RowsMut, Spec};
+use rayon::prelude::*;
+
+use crate::failure::Failure;
+use crate::info::kernel;
+use crate::output::AtomicFile;
+use crate::{on_threads, print};
+
+mod plot;
+
+/// Measure every method on handwritten digits.
+///
+/// Prints the relative Frobenius error of the approximate kernel matrix, mean and standard deviation over seeds, and
+/// the time for the features (the fastest seed's). The rows have unit norm and the kernel is the paper's,
+/// (<x,y>/2 + 1/2)^degree.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  argand demo
+  argand demo --degree 7 --seeds 5 --features 512,2048 --plot error.svg
+
+Data: E. Alpaydin and C. Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine Learning Repository,
+https://doi.org/10.24432/C50P49, CC BY 4.0.")]
+pub(crate) struct Arguments {
+    /// Degree of the kernel.
+    #[arg(long, value_name = "P", default_value_t = 3)]
+    degree: usize,
+
+    /// Numbers of features to try.
+    #[arg(long, value_name = "D,...", value_delimiter = ',', default_value = "128,512,2048")]
+    features: Vec<usize>,
+
+    /// Methods to try [default: all with real output].
+    #[arg(long, value_name = "M,...", value_delimiter = ',')]
+    method: Vec<Method>,
+
+    /// Sketches drawn per method and number of features.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    seeds: u64,
+
+    /// Rows of the data to use.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    rows: usize,
+
+    /// Number of threads [default: all cores].
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    /// Draw the errors into an SVG picture.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+const ROWS: usize = 1797;
+const COLUMNS: usize = 64;
+/// Pixels row by row, then labels; `data/README.md` describes it.
+static DIGITS: &[u8; ROWS * (COLUMNS + 1)] = include_bytes!("../data/digits.u8");
+
+/// The first rows of the digits, each scaled to unit norm.
+fn digits(rows: usize) -> Vec<f32> {
+    let mut table = Vec::with_capacity(rows * COLUMNS);
+    for pixels in DIGITS[..rows * COLUMNS].chunks_exact(COLUMNS) {
+        let norm = pixels.iter().map(|&pixel| f32::from(pixel).powi(2)).sum::<f32>().sqrt();
+        table.extend(pixels.iter().map(|&pixel| f32::from(pixel) / norm));
+    }
+    table
+}
+
+/// One line of the table.
+#[derive(Debug, Clone, Copy)]
+struct Measurement {
+    method: Method,
+    features: usize,
+    mean: f64,
+    deviation: f64,
+    milliseconds: f64,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if !(2..=ROWS).contains(&arguments.rows) {
+        return Err(Failure::Input(format!("--rows: expected 2 to {ROWS}, got {}", arguments.rows)));
+    }
+    if arguments.seeds == 0 {
+        return Err(Failure::Input("--seeds: expected at least 1, got 0".to_owned()));
+    }
+    let methods = if arguments.method.is_empty() {
+        Method::available().into_iter().filter(|method| method.field != Field::Complex).collect()
+    } else {
+        arguments.method.clone()
+    };
+    let specs = methods
+        .iter()
+        .flat_map(|&method| arguments.features.iter().map(move |&features| (method, features)))
+        .map(|(method, features)| {
+            let mut spec = Spec::new(COLUMNS, arguments.degree, features).with_method(method);
+            spec.kernel = Kernel { gamma: 0.5, coef0: 0.5, ..spec.kernel };
+            spec.validate().map_err(|error| Failure::Input(format!("--{error}")))?;
+            Ok(spec)
+        })
+        .collect::<Result<Vec<_>, Failure>>()?;
+    let picture = arguments.plot.as_deref().map(AtomicFile::create).transpose()?;
+    let measured = on_threads(arguments.threads, || measure_all(arguments, &specs))??;
+    if let (Some(file), Some(path), Some(spec)) = (picture, &arguments.plot, specs.first()) {
+        plot::write(file, path, &format!("{} on {} handwritten digits", kernel(spec), arguments.rows), &measured)?;
+    }
+    Ok(())
+}
+
+fn measure_all(arguments: &Arguments, specs: &[Spec]) -> Result<Vec<Measurement>, Failure> {
+    let data = digits(arguments.rows);
+    let Some(first) = specs.first() else { return Ok(Vec::new()) };
+    print(&format!(
+        "Kernel {} on {} of {ROWS} handwritten digits ({COLUMNS} pixels, unit norm), {} seeds\n\n\
+         {:<18} {:>8}   {:<19}   {:>9}\n",
+        kernel(first),
+        arguments.rows,
+        arguments.seeds,
+        "method",
+        "features",
+        "relative error",
+        "time",
+    ))?;
+    let exact = exact_kernel(&data, first.kernel);
+    let mut measured = Vec::with_capacity(specs.len());
+    let mut previous = first.method;
+    for spec in specs {
+        let line = measure(spec, &data, &exact, arguments.seeds)?;
+        if line.method != previous {
+            print("\n")?;
+            previous = line.method;
+        }
+        print(&format!(
+            "{:<18} {:>8}   {:.4} +- {:<9.4}   {:>6.2} ms\n",
+            line.method, line.features, line.mean, line.deviation, line.milliseconds
+        ))?;
+        measured.push(line);
+    }
+    if let Some(most) = measured.iter().map(|line| line.features).max() {
+        let at_most = measured.iter().filter(|line| line.features == most);
+        if let Some(best) = at_most.min_by(|a, b| a.mean.total_cmp(&b.mean)) {
+            print(&format!("\nLowest error with {most} features: {} ({:.4}).\n", best.method, best.mean))?;
+        }
+    }
+    Ok(measured)
+}
+
+fn measure(spec: &Spec, data: &[f32], exact: &[f32], seeds: u64) -> Result<Measurement, Failure> {
+    let wrong = |error: argand::Error| Failure::Input(format!("--{error}"));
+    let rows = data.len() / COLUMNS;
+    let mut features = vec![0.0_f32; rows * spec.features];
+    let mut errors = Vec::new();
+    let mut fastest = f64::INFINITY;
+    for seed in 0..seeds {
+        let sketch = spec.clone().with_seed(seed).sample::<f32>().map_err(wrong)?;
+        let begun = Instant::now();
+        let input = Rows::new(data, rows, COLUMNS).map_err(wrong)?.into();
+        let out = RowsMut::new(&mut features, rows, spec.features).map_err(wrong)?;
+        sketch.transform_into(&[input], out).map_err(wrong)?;
+        fastest = fastest.min(begun.elapsed().as_secs_f64() * 1e3);
+        errors.push(relative_error(&features, spec.features, exact));
+    }
+    let count = errors.len() as f64;
+    let mean = errors.iter().sum::<f64>() / count;
+    let squares = errors.iter().map(|error| (error - mean).powi(2)).sum::<f64>();
+    let deviation = if errors.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
+    Ok(Measurement { method: spec.method, features: spec.features, mean, deviation, milliseconds: fastest })
+}
+
+/// Inner product in 16 partial sums, which the compiler keeps in vector registers.
+fn dot(x: &[f32], y: &[f32]) -> f32 {
+    let (x_blocks, x_rest) = x.as_chunks::<16>();
+    let (y_blocks, y_rest) = y.as_chunks::<16>();
+    let mut sums = [0.0; 16];
+    for (x, y) in x_blocks.iter().zip(y_blocks) {
+        for ((sum, x), y) in sums.iter_mut().zip(x).zip(y) {
+            *sum += x * y;
+        }
+    }
+    sums.iter().sum::<f32>() + x_rest.iter().zip(y_rest).map(|(x, y)| x * y).sum::<f32>()
+}
+
+/// All kernel values, row by row.
+fn exact_kernel(data: &[f32], Kernel { degree, gamma, coef0 }: Kernel) -> Vec<f32> {
+    let value = |x, y| (gamma * f64::from(dot(x, y)) + coef0).powf(degree as f64) as f32;
+    let row = |x| data.chunks_exact(COLUMNS).map(move |y| value(x, y));
+    data.par_chunks_exact(COLUMNS).flat_map_iter(row).collect()
+}
+
+/// ‖ΦΦᵀ − K‖_F / ‖K‖_F.
+fn relative_error(features: &[f32], width: usize, exact: &[f32]) -> f64 {
+    let rows = features.len() / width;
+    let squares = features.par_chunks_exact(width).enumerate().map(|(index, x)| {
+        let kernel = &exact[index * rows..][..rows];
+        let mut sums = [0.0, 0.0];
+        // The matrix is symmetric: what is below the diagonal counts twice.
+        for (other, (y, &kernel)) in features.chunks_exact(width).zip(kernel).enumerate().take(index + 1) {
+            let weight = if other < index { 2.0 } else { 1.0 };
+            sums[0] += weight * f64::from(dot(x, y) - kernel).powi(2);
+            sums[1] += weight * f64::from(kernel).powi(2);
+        }
+        sums
+    });
+    // Summed in order, so that the table does not depend on the number of threads.
+    let [error, norm] = squares.collect::<Vec<_>>().iter().fold([0.0, 0.0], |a, b| [a[0] + b[0], a[1] + b[1]]);
+    (error / norm).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_the_ones_described() {
+        // The first digit is a 0 whose first row of pixels is 0 0 5 13 9 1 0 0.
+        assert_eq!(DIGITS[..8], [0, 0, 5, 13, 9, 1, 0, 0]);
+        assert_eq!(DIGITS[ROWS * COLUMNS..][..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(DIGITS[..ROWS * COLUMNS].iter().max(), Some(&16));
+        assert!(digits(ROWS).chunks_exact(COLUMNS).all(|row| (dot(row, row) - 1.0).abs() < 1e-5));
+    }
+
+    #[test]
+    fn error_of_hand_made_matrices() {
+        // Φ = I: ΦΦᵀ = I, against K = [[1, 2], [2, 1]]: the difference is [[0, −2], [−2, 0]].
+        let error = relative_error(&[1.0, 0.0, 0.0, 1.0], 2, &[1.0, 2.0, 2.0, 1.0]);
+        assert!((error - (8.0_f64 / 10.0).sqrt()).abs() < 1e-12);
+        assert_eq!(relative_error(&[1.0, 0.0, 0.0, 1.0], 2, &[1.0, 0.0, 0.0, 1.0]), 0.0);
+    }
+
+    #[test]
+    fn dot_counts_every_element() {
+        for length in 0..50 {
+            let x: Vec<f32> = (1..=length).map(|value| value as f32).collect();
+            assert_eq!(dot(&x, &vec![1.0; length]), (length * (length + 1) / 2) as f32);
+        }
+    }
+}

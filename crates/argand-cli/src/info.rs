@@ -1,0 +1,92 @@
+//! `argand info`: what a saved sketch is.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use argand::{Field, InputDims, Spec};
+
+use crate::failure::Failure;
+use crate::print;
+
+/// Describe a spec file.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  argand transform x.npy -o z.npy --save-spec sketch.json\n  argand info sketch.json"
+)]
+pub(crate) struct Arguments {
+    /// A spec written by `argand transform --save-spec`.
+    file: PathBuf,
+}
+
+/// Larger than any spec, so that a wrong file is not read whole.
+const LONGEST_SPEC: u64 = 1 << 20;
+
+/// Reads and checks a spec file.
+pub(crate) fn read_spec(path: &Path) -> Result<Spec, Failure> {
+    let length = fs::metadata(path).map_err(|error| Failure::io(path, "open", &error))?.len();
+    if length > LONGEST_SPEC {
+        return Err(Failure::input(path, format!("is no spec file: it has {length} bytes")));
+    }
+    let bytes = fs::read(path).map_err(|error| Failure::io(path, "read", &error))?;
+    let text = String::from_utf8(bytes).map_err(|_| Failure::input(path, "is no spec file: it is not text"))?;
+    Spec::from_json(&text).map_err(|error| Failure::input(path, error))
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let spec = read_spec(&arguments.file)?;
+    print(&describe(&spec).map_err(|error| Failure::input(&arguments.file, error))?)
+}
+
+/// `1234567` as `1.2 MB`.
+fn bytes(count: u64) -> String {
+    match count {
+        0..1_000 => format!("{count} bytes"),
+        1_000..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
+        _ => format!("{:.1} GB", count as f64 / 1e9),
+    }
+}
+
+/// The kernel as people write it.
+pub(crate) fn kernel(spec: &Spec) -> String {
+    let argand::Kernel { degree, gamma, coef0 } = spec.kernel;
+    let inner = |x: &str, y: &str| {
+        let gamma = if gamma == 1.0 { String::new() } else { format!("{gamma} ") };
+        let coef0 = if coef0 == 0.0 { String::new() } else { format!(" + {coef0}") };
+        format!("{gamma}<{x},{y}>{coef0}")
+    };
+    match spec.inputs {
+        InputDims::Same(_) => format!("({})^{degree}", inner("x", "y")),
+        InputDims::Distinct(_) => format!("product over the {degree} inputs of ({})", inner("x_i", "y_i")),
+    }
+}
+
+fn describe(spec: &Spec) -> Result<String, argand::Error> {
+    let layout = match spec.method.field {
+        Field::Real => "real".to_owned(),
+        Field::ComplexToReal => format!("{0} real parts, then {0} imaginary parts", spec.rows()),
+        Field::Complex => format!("{} complex numbers", spec.rows()),
+    };
+    let inputs = match &spec.inputs {
+        InputDims::Same(dim) => format!("1 table with {dim} columns"),
+        InputDims::Distinct(dims) => {
+            let dims: Vec<_> = dims.iter().map(usize::to_string).collect();
+            format!("{} tables with {} columns", dims.len(), dims.join(", "))
+        }
+    };
+    let memory = [spec.memory_bytes::<f32>()?, spec.memory_bytes::<f64>()?].map(bytes);
+    let mut text = String::new();
+    for (name, value) in [
+        ("method", spec.method.to_string()),
+        ("kernel", kernel(spec)),
+        ("input", inputs),
+        ("features", format!("{} ({layout})", spec.features)),
+        ("seed", spec.seed.to_string()),
+        ("memory", format!("{} in f32, {} in f64", memory[0], memory[1])),
+    ] {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name:<9} {value}");
+    }
+    Ok(text)
+}

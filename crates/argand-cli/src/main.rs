@@ -1,0 +1,79 @@
+//! `argand`: sketches tensor products and polynomial kernels from the command line.
+
+mod demo;
+mod failure;
+mod info;
+mod output;
+mod table;
+mod transform;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Failure;
+
+/// Sketches of tensor products and polynomial kernels.
+///
+/// Turns rows of numbers into random features whose inner products approximate (gamma <x,y> + coef0)^degree.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  argand demo                                              see the sketches at work on handwritten digits
+  argand transform x.npy -o z.npy --degree 3 --features 1024
+  argand info sketch.json                                  describe a saved sketch
+
+Exit codes: 0 success, 2 wrong usage or input, 1 anything else.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Transform(transform::Arguments),
+    Info(info::Arguments),
+    Demo(demo::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Transform(arguments) => transform::run(&arguments),
+        Command::Info(arguments) => info::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // With standard error closed there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "argand: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Prints to standard output; a reader that went away early (`argand demo | head`) is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Other(format!("standard output: cannot write: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs `work` on `threads` threads, or on all cores.
+fn on_threads<R: Send>(threads: Option<usize>, work: impl FnOnce() -> R + Send) -> Result<R, Failure> {
+    if threads == Some(0) {
+        return Err(Failure::Input("--threads: expected at least 1, got 0".to_owned()));
+    }
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads.unwrap_or(0))
+        .build()
+        .map_err(|error| Failure::Other(format!("--threads: cannot start them: {error}")))?;
+    Ok(pool.install(work))
+}

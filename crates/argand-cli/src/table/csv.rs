@@ -1,0 +1,291 @@
+//! Comma-separated numbers, with or without a line of names before them.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+
+use csv::{ByteRecord, ReaderBuilder, Terminator};
+
+use super::{Block, Columns, Element, LONGEST_LINE, Progress, Reader, Writer, open_file, parse_number, quoted};
+use crate::failure::Failure;
+use crate::output::AtomicFile;
+
+/// Bytes asked of the system at a time.
+const BUFFER: usize = 1 << 18;
+
+/// Reads a CSV file.
+pub(super) struct CsvReader<T> {
+    path: PathBuf,
+    lines: csv::Reader<Metered>,
+    /// The line to be taken next, or taken last, and its number.
+    record: ByteRecord,
+    line: u64,
+    /// Whether `record` is still to be taken.
+    pending: bool,
+    columns: usize,
+    total: u64,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> CsvReader<T> {
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let (file, total) = open_file(path)?;
+        let lines = ReaderBuilder::new()
+            .has_headers(false)
+            // Lengths are compared here, for the sake of the message.
+            .flexible(true)
+            // A carriage return before the line feed is trimmed as a space is; line numbers stay simple that way.
+            .terminator(Terminator::Any(b'\n'))
+            .buffer_capacity(BUFFER)
+            .from_reader(Metered { file, done: 0, allowance: 0 });
+        let record = ByteRecord::new();
+        let mut reader = Self {
+            path: path.to_path_buf(),
+            lines,
+            record,
+            line: 0,
+            pending: false,
+            columns: 0,
+            total,
+            element: PhantomData,
+        };
+        let mut any = reader.advance()?;
+        reader.columns = reader.record.len();
+        // An empty field makes no header: more likely a number is missing, and the line must not be lost.
+        if reader.record.iter().any(|field| !field.trim_ascii().is_empty() && parse_number::<T>(field).is_none()) {
+            any = reader.advance()?;
+        }
+        if !any {
+            return Err(Failure::input(path, "has no line of numbers; a table needs at least one row and one column"));
+        }
+        reader.pending = true;
+        Ok(reader)
+    }
+
+    /// Takes the next line into `record`, or tells that there is none. Blank lines are allowed at the end only: between
+    /// two rows one may be a number that is missing.
+    fn advance(&mut self) -> Result<bool, Failure> {
+        let mut blank = None;
+        loop {
+            self.line = self.lines.position().line();
+            self.lines.get_mut().allowance = LONGEST_LINE;
+            match self.lines.read_byte_record(&mut self.record) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => return Err(self.failure(error)),
+            }
+            if self.record.len() == 1 && self.record[0].trim_ascii().is_empty() {
+                blank.get_or_insert(self.line);
+                continue;
+            }
+            // The parser passes over empty lines in silence, but it counts them; a line end inside quotes is no line.
+            let spanned = self.lines.position().line() - self.line;
+            if spanned > 1 && spanned - 1 > line_ends(&self.record) {
+                blank.get_or_insert(self.line);
+            }
+            return match blank {
+                None => Ok(true),
+                Some(line) => {
+                    Err(self.wrong(&format!("line {line}"), "is blank, and more lines follow; remove it or fill it in"))
+                }
+            };
+        }
+    }
+
+    /// Appends the numbers of the line in `record`.
+    fn take(&mut self, values: &mut Vec<T>) -> Result<(), Failure> {
+        if self.record.len() != self.columns {
+            let what = format!("has {} fields instead of the {} of the first line", self.record.len(), self.columns);
+            return Err(self.wrong(&format!("line {}", self.line), &what));
+        }
+        for (index, field) in self.record.iter().enumerate() {
+            let Some(value) = parse_number(field) else {
+                let found = if field.trim_ascii().is_empty() { "nothing".into() } else { quoted(field) };
+                let place = format!("line {}, field {}", self.line, index + 1);
+                return Err(self.wrong(&place, &format!("has {found} instead of a number")));
+            };
+            values.push(value);
+        }
+        Ok(())
+    }
+
+    /// A fault at `place`, a line or a field in it.
+    fn wrong(&self, place: &str, what: &str) -> Failure {
+        Failure::input(&self.path, format!("{place} (counted from 1) {what}"))
+    }
+
+    fn failure(&self, error: csv::Error) -> Failure {
+        let place = format!("line {}", self.line);
+        match error.into_kind() {
+            csv::ErrorKind::Io(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                self.wrong(&place, "does not end; is a quote left open, or is this no CSV file?")
+            }
+            csv::ErrorKind::Io(error) => Failure::io(&self.path, "read", &error),
+            kind => self.wrong(&place, &format!("is malformed: {kind:?}")),
+        }
+    }
+}
+
+/// Line ends inside the fields of a record.
+fn line_ends(record: &ByteRecord) -> u64 {
+    record.as_slice().iter().map(|&byte| u64::from(byte == b'\n')).sum()
+}
+
+impl<T: Element> Reader<T> for CsvReader<T> {
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn rows(&self) -> Option<u64> {
+        None
+    }
+
+    fn progress(&self) -> Progress {
+        Progress { done: self.lines.get_ref().done.min(self.total), total: self.total }
+    }
+
+    fn read(&mut self, max_rows: usize, block: &mut Block<T>) -> Result<usize, Failure> {
+        let values = block.clear_dense();
+        for row in 0..max_rows {
+            if !self.pending && !self.advance()? {
+                return Ok(row);
+            }
+            self.pending = false;
+            self.take(values)?;
+        }
+        Ok(max_rows)
+    }
+}
+
+/// A file that counts what is read of it, and refuses to read on without end within one line.
+struct Metered {
+    file: File,
+    done: u64,
+    /// Bytes that may still be read before the current line has to end.
+    allowance: u64,
+}
+
+impl Read for Metered {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.allowance == 0 {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let count = self.file.read(bytes)?;
+        self.done += count as u64;
+        self.allowance = self.allowance.saturating_sub(count as u64);
+        Ok(count)
+    }
+}
+
+/// Writes a CSV file with a line of names.
+pub(super) struct CsvWriter<T> {
+    path: PathBuf,
+    file: AtomicFile,
+    width: usize,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> CsvWriter<T> {
+    pub(super) fn create(path: &Path, columns: Columns) -> Result<Self, Failure> {
+        let mut file = AtomicFile::create(path)?;
+        let names: Vec<_> = columns.names().collect();
+        writeln!(file, "{}", names.join(",")).map_err(|error| Failure::io(path, "write", &error))?;
+        Ok(Self { path: path.to_path_buf(), file, width: columns.width(), element: PhantomData })
+    }
+
+    fn write_rows(&mut self, rows: &[T]) -> io::Result<()> {
+        for row in rows.chunks_exact(self.width) {
+            for (column, value) in row.iter().enumerate() {
+                let separator = if column == 0 { "" } else { "," };
+                // Debug and Display both give the fewest digits that read back the same; Debug knows exponents, where
+                // Display writes 1e-30 in 32 characters.
+                write!(self.file, "{separator}{value:?}")?;
+            }
+            self.file.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Element> Writer<T> for CsvWriter<T> {
+    fn write(&mut self, rows: &[T]) -> Result<(), Failure> {
+        debug_assert!(rows.len().is_multiple_of(self.width), "whole rows");
+        self.write_rows(rows).map_err(|error| Failure::io(&self.path, "write", &error))
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Failure> {
+        self.file.commit()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::super::tests::{Scratch, read_all};
+    use super::*;
+
+    #[test]
+    fn tolerated_spellings() {
+        for (text, columns, expected) in [
+            ("1,2\n3,4\n", 2, vec![1.0, 2.0, 3.0, 4.0]),
+            ("1,2\n3,4", 2, vec![1.0, 2.0, 3.0, 4.0]),
+            ("a,b\r\n1,2\r\n3,4\r\n\r\n", 2, vec![1.0, 2.0, 3.0, 4.0]),
+            ("\u{feff}1,2\n3,4\n\n \n", 2, vec![1.0, 2.0, 3.0, 4.0]),
+            ("\u{feff}x, y\n 1 ,\t2\n+3e0,.4E1\n", 2, vec![1.0, 2.0, 3.0, 4.0]),
+            ("\"a, or\nb\",\"c\"\n\"1\",2\n", 2, vec![1.0, 2.0]),
+            (",a\n0,1\n", 2, vec![0.0, 1.0]),
+            ("5\n6\n", 1, vec![5.0, 6.0]),
+            ("inf,-Infinity\n", 2, vec![f64::INFINITY, f64::NEG_INFINITY]),
+        ] {
+            let scratch = Scratch::new("x.csv", text);
+            assert_eq!(read_all::<f64>(&scratch.path, 1).unwrap(), (columns, expected.clone()), "{text:?}");
+            assert_eq!(read_all::<f64>(&scratch.path, 7).unwrap(), (columns, expected), "{text:?}");
+        }
+        let scratch = Scratch::new("x.csv", "nan,1\n");
+        assert!(read_all::<f32>(&scratch.path, 1).unwrap().1[0].is_nan());
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (text, message) in [
+            ("a,b\n1,2\n3,x\n", "line 3, field 2 (counted from 1) has \"x\" instead of a number"),
+            ("1,2\r\n3,x\r\n", "line 2, field 2 (counted from 1) has \"x\" instead of a number"),
+            ("1,2\n,4\n", "line 2, field 1 (counted from 1) has nothing instead of a number"),
+            ("1,\n3,4\n", "line 1, field 2 (counted from 1) has nothing"),
+            ("\"a\nb\",c\n1,2\n3, \n", "line 4, field 2 (counted from 1)"),
+            ("1,2\n3,4,5\n", "line 2 (counted from 1) has 3 fields instead of the 2 of the first line"),
+            ("a,b\n1\n", "line 2 (counted from 1) has 1 fields instead of the 2"),
+            ("1,2\n\n3,4\n", "line 2 (counted from 1) is blank"),
+            ("1\r\n2\r\n\r\n3\r\n", "line 3 (counted from 1) is blank"),
+            ("a\n\n\n3\n", "line 2 (counted from 1) is blank"),
+            ("a,b\n", "has no line of numbers"),
+            ("\n\n", "has no line of numbers"),
+            ("", "is empty"),
+        ] {
+            let scratch = Scratch::new("x.csv", text);
+            let failure = read_all::<f32>(&scratch.path, 10).unwrap_err();
+            assert_eq!(failure.exit_code(), 2);
+            assert!(failure.to_string().contains(message), "{failure} does not say {message}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_in_bounded_memory() {
+        let scratch = Scratch::new("x.csv", "1,2\n\"");
+        let file = File::options().write(true).open(&scratch.path).unwrap();
+        file.set_len(10 * LONGEST_LINE).unwrap();
+        let failure = read_all::<f32>(&scratch.path, 10).unwrap_err();
+        assert!(failure.to_string().contains("line 2 (counted from 1) does not end"), "{failure}");
+    }
+
+    #[test]
+    fn written_as_names_and_shortest_numbers() {
+        let scratch = Scratch::new("x.csv", "");
+        let mut writer = Box::new(CsvWriter::create(&scratch.path, Columns::Complex(2)).unwrap());
+        writer.write(&[0.1_f32, 1e-30, -1.0, 16_777_216.0]).unwrap();
+        writer.finish().unwrap();
+        let text = std::fs::read_to_string(&scratch.path).unwrap();
+        assert_eq!(text, "z0_re,z0_im,z1_re,z1_im\n0.1,1e-30,-1.0,16777216.0\n");
+    }
+}

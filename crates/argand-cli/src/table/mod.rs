@@ -1,0 +1,335 @@
+//! Tables of numbers in files: read and written block by block, so that a file may be larger than memory.
+//!
+//! The ending of a file's name decides its format. What a reader promises: the file is checked as far as possible
+//! before the first row, whatever its bytes are the answer is rows or a [`Failure`], and memory does not grow with the
+//! number of rows.
+
+mod csv;
+mod libsvm;
+mod npy;
+mod parquet;
+mod parquet_footer;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Debug;
+use std::fs::{self, File};
+use std::path::Path;
+use std::str::FromStr;
+
+use half::f16;
+
+use crate::failure::Failure;
+
+/// A text line longer than this is taken for something else than a row of a table.
+const LONGEST_LINE: u64 = 1 << 26;
+
+/// One block of rows. Hand the same one to every call, and its memory is used again.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Block<T> {
+    /// Row-major, rows times columns values.
+    Dense {
+        /// The rows, one after the other.
+        values: Vec<T>,
+    },
+    /// Compressed sparse rows; the columns of a row ascend.
+    Sparse {
+        /// Where each row starts in the other two, and where the last one ends.
+        indptr: Vec<u64>,
+        /// Columns, counted from 0.
+        indices: Vec<u32>,
+        /// What stands in these columns.
+        values: Vec<T>,
+    },
+}
+
+impl<T> Default for Block<T> {
+    fn default() -> Self {
+        Self::Dense { values: Vec::new() }
+    }
+}
+
+impl<T> Block<T> {
+    /// The block as an empty dense one.
+    fn clear_dense(&mut self) -> &mut Vec<T> {
+        if let Self::Sparse { .. } = self {
+            *self = Self::default();
+        }
+        match self {
+            Self::Dense { values } => {
+                values.clear();
+                values
+            }
+            Self::Sparse { .. } => unreachable!("it was made dense"),
+        }
+    }
+
+    /// The block as an empty sparse one: row starts, columns, values.
+    fn clear_sparse(&mut self) -> (&mut Vec<u64>, &mut Vec<u32>, &mut Vec<T>) {
+        if let Self::Dense { .. } = self {
+            *self = Self::Sparse { indptr: Vec::new(), indices: Vec::new(), values: Vec::new() };
+        }
+        match self {
+            Self::Sparse { indptr, indices, values } => {
+                indptr.clear();
+                indices.clear();
+                values.clear();
+                (indptr, indices, values)
+            }
+            Self::Dense { .. } => unreachable!("it was made sparse"),
+        }
+    }
+}
+
+/// What a table is made of in memory: `f32` or `f64`. Numbers of other types are rounded to it once.
+pub(crate) trait Element: Copy + Default + Debug + FromStr + Send + Sync + 'static {
+    /// This type in a Parquet file.
+    type Parquet: ::parquet::data_type::DataType<T = Self>;
+    /// This type in an NPY header.
+    const NPY: &'static str;
+    /// A pair of these, real and imaginary part, in an NPY header.
+    const NPY_COMPLEX: &'static str;
+
+    /// From single precision.
+    fn from_f32(value: f32) -> Self;
+    /// From double precision.
+    fn from_f64(value: f64) -> Self;
+    /// From a signed integer.
+    fn from_i64(value: i64) -> Self;
+    /// From an unsigned integer.
+    fn from_u64(value: u64) -> Self;
+    /// Appends the little-endian bytes of all `values`.
+    fn append_bytes(values: &[Self], bytes: &mut Vec<u8>);
+}
+
+macro_rules! element {
+    ($type:ident, $parquet:ident, $npy:literal, $npy_complex:literal) => {
+        #[allow(trivial_numeric_casts, clippy::cast_possible_truncation, reason = "rounding is the purpose")]
+        impl Element for $type {
+            type Parquet = ::parquet::data_type::$parquet;
+            const NPY: &'static str = $npy;
+            const NPY_COMPLEX: &'static str = $npy_complex;
+
+            fn from_f32(value: f32) -> Self {
+                value as Self
+            }
+            fn from_f64(value: f64) -> Self {
+                value as Self
+            }
+            fn from_i64(value: i64) -> Self {
+                value as Self
+            }
+            fn from_u64(value: u64) -> Self {
+                value as Self
+            }
+            fn append_bytes(values: &[Self], bytes: &mut Vec<u8>) {
+                bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+            }
+        }
+    };
+}
+
+element!(f32, FloatType, "<f4", "<c8");
+element!(f64, DoubleType, "<f8", "<c16");
+
+/// A number as a file stores it.
+trait Stored: Copy {
+    /// The nearest element.
+    fn to_element<T: Element>(self) -> T;
+}
+
+macro_rules! stored {
+    ($($type:ident: |$value:ident| $convert:ident($wider:expr);)*) => {$(
+        impl Stored for $type {
+            fn to_element<T: Element>(self) -> T {
+                let $value = self;
+                T::$convert($wider)
+            }
+        }
+    )*};
+}
+
+stored! {
+    f16: |value| from_f32(value.to_f32());
+    f32: |value| from_f32(value);
+    f64: |value| from_f64(value);
+    i8: |value| from_f32(f32::from(value));
+    i16: |value| from_f32(f32::from(value));
+    i32: |value| from_f64(f64::from(value));
+    i64: |value| from_i64(value);
+    u8: |value| from_f32(f32::from(value));
+    u16: |value| from_f32(f32::from(value));
+    u32: |value| from_f64(f64::from(value));
+    u64: |value| from_u64(value);
+    bool: |value| from_f32(f32::from(u8::from(value)));
+}
+
+/// How far a reader has come in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Bytes read so far.
+    pub(crate) done: u64,
+    /// Bytes of the whole file.
+    pub(crate) total: u64,
+}
+
+/// A table being read from its first row to its last.
+pub(crate) trait Reader<T>: Send {
+    /// Numbers per row; at least one.
+    fn columns(&self) -> usize;
+
+    /// Rows of the whole table, where the format tells before all of it was read.
+    fn rows(&self) -> Option<u64>;
+
+    /// How far the reader has come.
+    fn progress(&self) -> Progress;
+
+    /// Replaces the contents of `block` by the next `max_rows` rows and returns how many there were: fewer only at the
+    /// end, 0 after it.
+    ///
+    /// # Errors
+    /// The contents of the file are wrong, or it cannot be read; no rows can be had from the reader after that.
+    fn read(&mut self, max_rows: usize, block: &mut Block<T>) -> Result<usize, Failure>;
+}
+
+/// A table being written. Nothing is seen of it until [`finish`](Self::finish).
+pub(crate) trait Writer<T>: Send {
+    /// Appends whole rows, row-major.
+    ///
+    /// # Errors
+    /// The system cannot write, for example for lack of space.
+    fn write(&mut self, rows: &[T]) -> Result<(), Failure>;
+
+    /// Completes the file and puts it in its place.
+    ///
+    /// # Errors
+    /// The system cannot write; what stood under the name before is then still there.
+    fn finish(self: Box<Self>) -> Result<(), Failure>;
+}
+
+/// The columns of a table to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Columns {
+    /// This many real numbers.
+    Real(usize),
+    /// This many complex numbers, each given as its real and then its imaginary part: rows are twice as wide.
+    Complex(usize),
+}
+
+impl Columns {
+    /// Elements in a row.
+    pub(crate) fn width(self) -> usize {
+        match self {
+            Self::Real(columns) => columns,
+            Self::Complex(columns) => 2 * columns,
+        }
+    }
+
+    /// What formats with column names call the elements of a row.
+    fn names(self) -> impl Iterator<Item = String> {
+        (0..self.width()).map(move |column| match self {
+            Self::Real(_) => format!("z{column}"),
+            Self::Complex(_) => format!("z{}_{}", column / 2, if column % 2 == 0 { "re" } else { "im" }),
+        })
+    }
+}
+
+/// The formats and the endings that name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Npy,
+    Csv,
+    Parquet,
+    Libsvm,
+}
+
+impl Format {
+    /// The format that the ending of a name stands for.
+    fn of(path: &Path) -> Result<Self, Failure> {
+        let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+        match ending.as_deref() {
+            Some("npy") => Ok(Self::Npy),
+            Some("csv") => Ok(Self::Csv),
+            Some("parquet" | "pq") => Ok(Self::Parquet),
+            Some("libsvm" | "svm" | "svmlight") => Ok(Self::Libsvm),
+            _ => Err(Failure::input(
+                path,
+                "the ending names no known format; known are .npy, .csv, .parquet, .pq, .libsvm, .svm and .svmlight",
+            )),
+        }
+    }
+}
+
+/// Opens a table for reading.
+///
+/// # Errors
+/// [`Failure::Input`] if the ending is unknown, the file is missing, or its contents are not a table of numbers with at
+/// least one row and one column.
+pub(crate) fn open<T: Element>(path: &Path) -> Result<Box<dyn Reader<T>>, Failure> {
+    open_with_columns(path, None)
+}
+
+/// [`open`], with the number of columns that a LIBSVM file is to have: it names only the columns that it uses. Other
+/// formats tell their number of columns and ignore this one.
+///
+/// # Errors
+/// As [`open`]; and [`Failure::Input`] if a LIBSVM file uses a column beyond `columns`.
+pub(crate) fn open_with_columns<T: Element>(
+    path: &Path,
+    columns: Option<usize>,
+) -> Result<Box<dyn Reader<T>>, Failure> {
+    Ok(match Format::of(path)? {
+        Format::Npy => Box::new(npy::NpyReader::open(path)?),
+        Format::Csv => Box::new(csv::CsvReader::open(path)?),
+        Format::Parquet => Box::new(parquet::ParquetReader::open(path)?),
+        Format::Libsvm => Box::new(libsvm::LibsvmReader::open(path, columns)?),
+    })
+}
+
+/// Starts a table that will be at `path` once it is finished.
+///
+/// # Errors
+/// [`Failure::Input`] if the ending is unknown or of a format that is only read, or the file cannot be there.
+pub(crate) fn create<T: Element>(path: &Path, columns: Columns) -> Result<Box<dyn Writer<T>>, Failure> {
+    Ok(match Format::of(path)? {
+        Format::Npy => Box::new(npy::NpyWriter::create(path, columns)?),
+        Format::Csv => Box::new(csv::CsvWriter::create(path, columns)?),
+        Format::Parquet => Box::new(parquet::ParquetWriter::create(path, columns)?),
+        Format::Libsvm => {
+            return Err(Failure::input(path, "LIBSVM files are only read; write .npy, .csv or .parquet"));
+        }
+    })
+}
+
+/// Opens a regular file that is not empty, and tells its length.
+fn open_file(path: &Path) -> Result<(File, u64), Failure> {
+    let metadata = fs::metadata(path).map_err(|error| Failure::io(path, "open", &error))?;
+    if metadata.is_dir() {
+        return Err(Failure::input(path, "is a folder; name a file to read"));
+    }
+    // A pipe has no length to check, and LIBSVM and Parquet are not read from front to back.
+    if !metadata.is_file() {
+        return Err(Failure::input(path, "is not a regular file; save the table to a file first"));
+    }
+    if metadata.len() == 0 {
+        return Err(Failure::input(path, "is empty; a table needs at least one row and one column"));
+    }
+    let file = File::open(path).map_err(|error| Failure::io(path, "open", &error))?;
+    Ok((file, metadata.len()))
+}
+
+/// The number that a piece of text stands for, spaces around it aside.
+fn parse_number<T: Element>(text: &[u8]) -> Option<T> {
+    str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
+}
+
+/// A piece of text for a message: readable whatever its bytes are, and short.
+fn quoted(text: &[u8]) -> String {
+    const LONGEST: usize = 40;
+    let text = String::from_utf8_lossy(text.get(..4 * LONGEST).unwrap_or(text));
+    let mut short: String = text.trim().chars().take(LONGEST).collect();
+    if short.len() < text.trim().len() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}

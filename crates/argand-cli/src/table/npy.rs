@@ -1,0 +1,466 @@
+//! NumPy's own format: a header that is a line of Python, then the numbers as they are in memory.
+//!
+//! The header is parsed here, and strictly: what it may say is one dictionary of three keys, and a general parser of
+//! Python literals would recurse as deep as a hostile file asks.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+
+use half::f16;
+
+use super::{Block, Columns, Element, Progress, Reader, Stored, Writer, open_file};
+use crate::failure::Failure;
+use crate::output::AtomicFile;
+
+const MAGIC: &[u8; 6] = b"\x93NUMPY";
+/// Bytes converted at a time: they stay in the cache between reading and converting. A multiple of every item size.
+const CHUNK: usize = 1 << 18;
+/// No header of a plain number type comes near this length.
+const LONGEST_HEADER: usize = 1 << 20;
+/// Length of the text of a written header, padding included: room for any two 64-bit sizes.
+const HEADER_TEXT: u8 = 118;
+/// Length of the whole header: ten bytes come before the text, and the format asks for a multiple of 64.
+const HEADER: usize = 10 + HEADER_TEXT as usize;
+
+/// Appends the elements that the bytes of whole items stand for.
+type Decode<T> = fn(&[u8], &mut Vec<T>);
+
+/// Reads an NPY file of two dimensions.
+pub(super) struct NpyReader<T> {
+    path: PathBuf,
+    file: File,
+    bytes: Vec<u8>,
+    decode: Decode<T>,
+    row_bytes: usize,
+    columns: usize,
+    rows: u64,
+    next_row: u64,
+    total: u64,
+}
+
+impl<T: Element> NpyReader<T> {
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let (mut file, total) = open_file(path)?;
+        let wrong = |what: String| Failure::input(path, what);
+        let text = read_header(&mut file).map_err(wrong)?;
+        let header = Header::parse(&text).ok_or_else(|| {
+            wrong(format!("the NPY header {} is malformed; save the array again with numpy.save", super::quoted(&text)))
+        })?;
+        let (decode, item_bytes) = decoder::<T>(&header.dtype).ok_or_else(|| {
+            wrong(format!(
+                "dtype {} is not supported; save real numbers, for example with x.astype(numpy.float32)",
+                header.dtype
+            ))
+        })?;
+        let &[rows, columns] = header.shape.as_slice() else {
+            return Err(wrong(format!(
+                "the array has {} dimensions, and a table has 2; save x.reshape(rows, columns), \
+                 or x.reshape(1, -1) for one row",
+                header.shape.len()
+            )));
+        };
+        if rows == 0 || columns == 0 {
+            return Err(wrong(format!(
+                "the shape is ({rows}, {columns}); a table needs at least one row and one column"
+            )));
+        }
+        // A single row or column is laid out the same way in both orders.
+        if header.fortran_order && rows > 1 && columns > 1 {
+            return Err(wrong("the array is in Fortran order; save numpy.ascontiguousarray(x)".into()));
+        }
+        let start = file.stream_position().map_err(|error| Failure::io(path, "read", &error))?;
+        let row_bytes = columns.checked_mul(item_bytes);
+        let data_bytes = row_bytes.and_then(|row| row.checked_mul(rows));
+        if data_bytes.and_then(|data| data.checked_add(start)) != Some(total) {
+            let expected = data_bytes.map_or("more than 2^64".into(), |data| data.to_string());
+            return Err(wrong(format!(
+                "shape ({rows}, {columns}) of dtype {} takes {expected} bytes, and {} follow the header; \
+                 the file is truncated or has trailing bytes",
+                header.dtype,
+                total.saturating_sub(start)
+            )));
+        }
+        let too_wide = || wrong(format!("a row of {columns} columns does not fit in memory"));
+        Ok(Self {
+            path: path.to_path_buf(),
+            file,
+            bytes: vec![0; CHUNK],
+            decode,
+            row_bytes: row_bytes.and_then(|row| usize::try_from(row).ok()).ok_or_else(too_wide)?,
+            columns: usize::try_from(columns).map_err(|_| too_wide())?,
+            rows,
+            next_row: 0,
+            total,
+        })
+    }
+}
+
+impl<T: Element> Reader<T> for NpyReader<T> {
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn rows(&self) -> Option<u64> {
+        Some(self.rows)
+    }
+
+    fn progress(&self) -> Progress {
+        // The header is not worth counting: at the end everything is done.
+        let left = (self.rows - self.next_row) * self.row_bytes as u64;
+        Progress { done: self.total - left, total: self.total }
+    }
+
+    fn read(&mut self, max_rows: usize, block: &mut Block<T>) -> Result<usize, Failure> {
+        let values = block.clear_dense();
+        let rows = usize::try_from(self.rows - self.next_row).map_or(max_rows, |left| left.min(max_rows));
+        let Some(mut left) = rows.checked_mul(self.row_bytes) else {
+            return Err(Failure::input(&self.path, format!("{rows} rows do not fit in memory")));
+        };
+        while left > 0 {
+            let bytes = &mut self.bytes[..left.min(CHUNK)];
+            self.file.read_exact(bytes).map_err(|error| Failure::io(&self.path, "read", &error))?;
+            (self.decode)(bytes, values);
+            left -= bytes.len();
+        }
+        self.next_row += rows as u64;
+        Ok(rows)
+    }
+}
+
+/// The text of the header; the file is then at its first number.
+fn read_header(file: &mut File) -> Result<Vec<u8>, String> {
+    let truncated = |_| "the NPY header is truncated; copy or save the file again".to_string();
+    let mut start = [0; 8];
+    if file.read_exact(&mut start).is_err() || !start.starts_with(MAGIC) {
+        return Err("is not an NPY file; save it with numpy.save".into());
+    }
+    let mut length = [0; 4];
+    match start[6] {
+        1 => file.read_exact(&mut length[..2]).map_err(truncated)?,
+        2 | 3 => file.read_exact(&mut length).map_err(truncated)?,
+        version => return Err(format!("NPY version {version} is not known; known are 1, 2 and 3")),
+    }
+    let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+    if length > LONGEST_HEADER {
+        return Err(format!("the NPY header claims {length} bytes; the file is not a plain array of numbers"));
+    }
+    let mut text = vec![0; length];
+    file.read_exact(&mut text).map_err(truncated)?;
+    Ok(text)
+}
+
+/// What an NPY header says.
+struct Header {
+    /// The type, as NumPy writes it, or the Python text of a structured one.
+    dtype: String,
+    fortran_order: bool,
+    shape: Vec<u64>,
+}
+
+impl Header {
+    /// Parses `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`, keys in any order.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut text = Literal(str::from_utf8(text).ok()?);
+        let (mut dtype, mut fortran_order, mut shape) = (None, None, None);
+        text.skip("{")?;
+        while text.skip("}").is_none() {
+            let key = text.string()?;
+            text.skip(":")?;
+            match key {
+                "descr" => dtype = Some(text.string().or_else(|| text.list())?.to_string()),
+                "fortran_order" => {
+                    fortran_order = Some(text.skip("True").is_some() || text.skip("False").map(|()| false)?);
+                }
+                "shape" => shape = Some(text.tuple()?),
+                _ => return None,
+            }
+            if text.skip(",").is_none() && !text.0.trim_start().starts_with('}') {
+                return None;
+            }
+        }
+        text.0.trim().is_empty().then_some(Self { dtype: dtype?, fortran_order: fortran_order?, shape: shape? })
+    }
+}
+
+/// The rest of a Python literal that is being parsed.
+struct Literal<'a>(&'a str);
+
+impl<'a> Literal<'a> {
+    /// Passes over `token` and spaces before it, if it is next.
+    fn skip(&mut self, token: &str) -> Option<()> {
+        self.0 = self.0.trim_start().strip_prefix(token)?;
+        Some(())
+    }
+
+    /// A string in either kind of quotes. None that can occur here contains a quote or an escape.
+    fn string(&mut self) -> Option<&'a str> {
+        let text = self.0.trim_start();
+        let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
+        let (string, rest) = text[1..].split_once(quote)?;
+        self.0 = rest;
+        Some(string)
+    }
+
+    /// The text of a list, for messages: everything up to the last bracket before the next key or the end.
+    fn list(&mut self) -> Option<&'a str> {
+        let text = self.0.trim_start();
+        if !text.starts_with('[') {
+            return None;
+        }
+        let end = text.find("'fortran_order'").or_else(|| text.find("'shape'")).unwrap_or(text.len());
+        let (list, rest) = text.split_at(text[..end].rfind(']')? + 1);
+        self.0 = rest;
+        Some(list)
+    }
+
+    /// A tuple of sizes; Python 2 wrote `3L` for large ones.
+    fn tuple(&mut self) -> Option<Vec<u64>> {
+        self.skip("(")?;
+        let mut sizes = Vec::new();
+        while self.skip(")").is_none() {
+            let text = self.0.trim_start();
+            let end = text.find(|c: char| !c.is_ascii_digit())?;
+            sizes.push(text[..end].parse().ok()?);
+            self.0 = text[end..].strip_prefix('L').unwrap_or(&text[end..]);
+            if self.skip(",").is_none() && !self.0.trim_start().starts_with(')') {
+                return None;
+            }
+        }
+        Some(sizes)
+    }
+}
+
+/// How to read items of this type, and their size in bytes.
+fn decoder<T: Element>(dtype: &str) -> Option<(Decode<T>, u64)> {
+    macro_rules! decode {
+        ($type:ident, $from_bytes:ident) => {
+            |bytes, elements| {
+                let (items, _) = bytes.as_chunks::<{ size_of::<$type>() }>();
+                elements.extend(items.iter().map(|&item| <$type>::$from_bytes(item).to_element::<T>()));
+            }
+        };
+    }
+    macro_rules! ordered {
+        ($type:ident, $big:expr) => {
+            (
+                if $big { decode!($type, from_be_bytes) } else { decode!($type, from_le_bytes) },
+                size_of::<$type>() as u64,
+            )
+        };
+    }
+    // NumPy leaves the byte order open as '|' where there is only one byte.
+    let (big, kind) = match dtype.split_at_checked(1)? {
+        ("<", kind) => (false, kind),
+        (">", kind) => (true, kind),
+        ("|", kind @ ("i1" | "u1" | "b1")) => (false, kind),
+        _ => return None,
+    };
+    Some(match kind {
+        "f2" => ordered!(f16, big),
+        "f4" => ordered!(f32, big),
+        "f8" => ordered!(f64, big),
+        "i1" => ordered!(i8, big),
+        "i2" => ordered!(i16, big),
+        "i4" => ordered!(i32, big),
+        "i8" => ordered!(i64, big),
+        "u1" => ordered!(u8, big),
+        "u2" => ordered!(u16, big),
+        "u4" => ordered!(u32, big),
+        "u8" => ordered!(u64, big),
+        "b1" => (|bytes, elements| elements.extend(bytes.iter().map(|&byte| (byte != 0).to_element::<T>())), 1),
+        _ => return None,
+    })
+}
+
+/// Writes an NPY file of two dimensions, in C order and little-endian.
+pub(super) struct NpyWriter<T> {
+    path: PathBuf,
+    file: AtomicFile,
+    bytes: Vec<u8>,
+    columns: Columns,
+    elements: u64,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> NpyWriter<T> {
+    pub(super) fn create(path: &Path, columns: Columns) -> Result<Self, Failure> {
+        let mut file = AtomicFile::create(path)?;
+        // The number of rows is known in the end; until then this keeps the place.
+        file.write_all(&[0; HEADER]).map_err(|error| Failure::io(path, "write", &error))?;
+        Ok(Self { path: path.to_path_buf(), file, bytes: Vec::new(), columns, elements: 0, element: PhantomData })
+    }
+
+    /// The header of the finished file.
+    fn header(&self) -> Vec<u8> {
+        let (dtype, columns) = match self.columns {
+            Columns::Real(columns) => (T::NPY, columns),
+            Columns::Complex(columns) => (T::NPY_COMPLEX, columns),
+        };
+        let rows = self.elements / (self.columns.width().max(1) as u64);
+        let text = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
+        // Two bytes of version, two of length; the text ends with a line feed.
+        let mut header = [MAGIC.as_slice(), &[1, 0, HEADER_TEXT, 0]].concat();
+        header.extend(format!("{text:<width$}\n", width = usize::from(HEADER_TEXT) - 1).bytes());
+        header
+    }
+}
+
+impl<T: Element> Writer<T> for NpyWriter<T> {
+    fn write(&mut self, rows: &[T]) -> Result<(), Failure> {
+        debug_assert!(rows.len().is_multiple_of(self.columns.width()), "whole rows");
+        for chunk in rows.chunks(CHUNK / size_of::<T>()) {
+            self.bytes.clear();
+            T::append_bytes(chunk, &mut self.bytes);
+            self.file.write_all(&self.bytes).map_err(|error| Failure::io(&self.path, "write", &error))?;
+        }
+        self.elements += rows.len() as u64;
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
+        let header = self.header();
+        let patched = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.write_all(&header));
+        patched.map_err(|error| Failure::io(&self.path, "write", &error))?;
+        self.file.commit()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::super::tests::{Scratch, read_all};
+    use super::*;
+
+    /// An NPY file as NumPy lays it out, but without its padding.
+    fn npy(version: u8, header: &str, data: &[u8]) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend([version, 0]);
+        let length = u32::try_from(header.len()).unwrap().to_le_bytes();
+        bytes.extend(&length[..if version == 1 { 2 } else { 4 }]);
+        bytes.extend(header.bytes());
+        bytes.extend(data);
+        bytes
+    }
+
+    fn header(dtype: &str, shape: &str) -> String {
+        format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n")
+    }
+
+    #[test]
+    fn every_type_in_both_byte_orders() {
+        macro_rules! check {
+            ($($dtype:literal: $type:ident $values:expr;)*) => {$(
+                let values: [$type; 4] = $values;
+                let expected: Vec<f64> = values.iter().map(|value| value.to_element()).collect();
+                let rounded: Vec<f32> = values.iter().map(|value| value.to_element()).collect();
+                for (order, data) in [
+                    ("<", values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()),
+                    (">", values.iter().flat_map(|v| v.to_be_bytes()).collect()),
+                    ("|", values.iter().flat_map(|v| v.to_le_bytes()).collect()),
+                ] {
+                    if order == "|" && size_of::<$type>() > 1 { continue; }
+                    let scratch = Scratch::new("x.npy", npy(1, &header(&format!("{order}{}", $dtype), "(2, 2)"), &data));
+                    assert_eq!(read_all::<f64>(&scratch.path, 3).unwrap(), (2, expected.clone()), "{order}{}", $dtype);
+                    assert_eq!(read_all::<f32>(&scratch.path, 1).unwrap(), (2, rounded.clone()), "{order}{}", $dtype);
+                }
+            )*};
+        }
+        check! {
+            "f2": f16 [1.0, -2.5, 65504.0, 6e-5].map(f16::from_f64);
+            "f4": f32 [1.0, -2.5, f32::MAX, 1e-40];
+            "f8": f64 [1.0, -2.5, 0.1, f64::INFINITY];
+            "i1": i8 [0, -1, i8::MIN, i8::MAX];
+            "i2": i16 [0, -1, i16::MIN, i16::MAX];
+            "i4": i32 [0, -1, i32::MIN, i32::MAX];
+            "i8": i64 [0, -1, i64::MIN, (1 << 53) - 1];
+            "u1": u8 [0, 1, 128, u8::MAX];
+            "u2": u16 [0, 1, 1 << 15, u16::MAX];
+            "u4": u32 [0, 1, 1 << 31, u32::MAX];
+            "u8": u64 [0, 1, 1 << 63, (1 << 53) - 1];
+        }
+        let scratch = Scratch::new("x.npy", npy(1, &header("|b1", "(2, 2)"), &[0, 1, 1, 0]));
+        assert_eq!(read_all::<f32>(&scratch.path, 9).unwrap(), (2, vec![0.0, 1.0, 1.0, 0.0]));
+    }
+
+    #[test]
+    fn reference_bytes_of_numpy() {
+        // numpy.save of numpy.array([[1, 2, 3]], dtype='<f4'), byte for byte.
+        let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+        bytes.extend(format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }").bytes());
+        bytes.extend(b"\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40");
+        let scratch = Scratch::new("x.npy", bytes.clone());
+        assert_eq!(read_all::<f32>(&scratch.path, 9).unwrap(), (3, vec![1.0, 2.0, 3.0]));
+        // The writer makes the same ones.
+        let mut writer = Box::new(NpyWriter::create(&scratch.path, Columns::Real(3)).unwrap());
+        writer.write(&[1.0_f32, 2.0, 3.0]).unwrap();
+        writer.finish().unwrap();
+        assert_eq!(std::fs::read(&scratch.path).unwrap(), bytes);
+    }
+
+    #[test]
+    fn complex_numbers_are_written_as_such() {
+        let scratch = Scratch::new("x.npy", Vec::new());
+        let mut writer = Box::new(NpyWriter::create(&scratch.path, Columns::Complex(2)).unwrap());
+        writer.write(&[1.0_f64; 12]).unwrap();
+        writer.finish().unwrap();
+        let bytes = std::fs::read(&scratch.path).unwrap();
+        assert!(bytes[10..].starts_with(b"{'descr': '<c16', 'fortran_order': False, 'shape': (3, 2), }  "));
+        assert_eq!(bytes.len(), HEADER + 12 * 8);
+    }
+
+    #[test]
+    fn headers_of_all_versions_and_spellings() {
+        let data = [0, 0, 128, 63];
+        for (version, header) in [
+            (1, "{'shape':(1L,1L),'fortran_order':False,'descr':'<f4'}".into()),
+            (2, "{\"descr\": \"<f4\", 'fortran_order': True, 'shape': (1, 1)}   \n".into()),
+            (3, header("<f4", "( 1 , 1 , )")),
+        ] {
+            let scratch = Scratch::new("x.npy", npy(version, &header, &data));
+            assert_eq!(read_all::<f64>(&scratch.path, 1).unwrap(), (1, vec![1.0]), "{header}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_table_is_refused_with_advice() {
+        let eight = [0; 8];
+        let structured = "{'descr': [('a', '<f4'), ('b', '<f4')], 'fortran_order': False, 'shape': (1,), }";
+        let fortran = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 1), }".replace("(2, 1)", "(2, 2)");
+        let huge = header("<f8", "(18446744073709551615, 18446744073709551615)");
+        for (bytes, message) in [
+            (b"PK\x03\x04 something".to_vec(), "is not an NPY file"),
+            (MAGIC.to_vec(), "is not an NPY file"),
+            (npy(9, &header("<f4", "(1, 2)"), &eight), "NPY version 9 is not known"),
+            (npy(1, &header("<f4", "(1, 2)"), &eight)[..30].to_vec(), "header is truncated"),
+            (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{".to_vec(), "claims 4294967295 bytes"),
+            (
+                npy(1, &header("<f4", "(2,)"), &eight),
+                "has 1 dimensions, and a table has 2; save x.reshape(rows, columns)",
+            ),
+            (npy(1, &header("<f4", "(1, 2, 1)"), &eight), "has 3 dimensions"),
+            (npy(1, &fortran, &[0; 16]), "save numpy.ascontiguousarray(x)"),
+            (npy(1, &header("<c8", "(1, 1)"), &eight), "dtype <c8 is not supported"),
+            (npy(1, &header("|O", "(1, 1)"), &eight), "dtype |O is not supported"),
+            (npy(1, structured, &eight), "dtype [('a', '<f4'), ('b', '<f4')] is not supported"),
+            (npy(1, &header("<f4", "(1, 2)"), &eight[..7]), "takes 8 bytes, and 7 follow the header"),
+            (npy(1, &header("<f4", "(1, 1)"), &eight), "takes 4 bytes, and 8 follow the header"),
+            (npy(1, &huge, &eight), "more than 2^64 bytes"),
+            (npy(1, &header("<f4", "(0, 2)"), &[]), "at least one row and one column"),
+            (npy(1, &header("<f4", "(2, 0)"), &[]), "at least one row and one column"),
+            (
+                npy(1, &header("<f4", "(99999999999999999999, 2)"), &eight),
+                "header \"{'descr': '<f4', 'fortran_order': False,…\" is malformed",
+            ),
+            (npy(1, "{'descr': '<f4', 'shape': (1, 2)}", &eight), "is malformed"),
+            (npy(1, &"(".repeat(60_000), &eight), "is malformed"),
+        ] {
+            let scratch = Scratch::new("x.npy", bytes);
+            let failure = NpyReader::<f32>::open(&scratch.path).err().unwrap();
+            assert_eq!(failure.exit_code(), 2);
+            assert!(failure.to_string().contains(message), "{failure} does not say {message}");
+            assert!(failure.to_string().starts_with(&*scratch.path.to_string_lossy()));
+        }
+    }
+}

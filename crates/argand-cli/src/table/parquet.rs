@@ -1,0 +1,510 @@
+//! Parquet: columns stored one after the other within groups of rows.
+
+use std::cell::Cell;
+use std::io::Seek;
+use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::basic::Repetition;
+use parquet::data_type::DataType as Physical;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
+
+use super::{Block, Columns, Element, Progress, Reader, Stored, Writer, open_file, parquet_footer};
+use crate::failure::Failure;
+use crate::output::AtomicFile;
+
+/// Bytes of decoded columns held at a time.
+const BATCH: usize = 1 << 23;
+/// Rows turned from columns into rows at a time, so that the lines of the cache they share are still in it.
+const TILE: usize = 64;
+/// Columns turned from rows into columns at a time, for the same reason.
+const STRIP: usize = 16;
+/// Bytes of rows gathered into one group.
+const GROUP: usize = 1 << 24;
+/// In wide tables a group grows until every column has this many bytes, up to four times the above. The description of
+/// a column in a group stays in memory to the end, for the writer and for every reader: some 700 bytes each.
+const GROUP_COLUMN: usize = 1 << 16;
+
+/// Reads a Parquet file of numeric columns.
+///
+/// Rows need all columns at once, so that besides a batch one page of every column is in memory: as most programs write
+/// them, a page takes up to a megabyte.
+pub(super) struct ParquetReader {
+    path: PathBuf,
+    batches: ParquetRecordBatchReader,
+    schema: Arc<Schema>,
+    batch: RecordBatch,
+    /// The first row of `batch` that was not handed out.
+    next_in_batch: usize,
+    next_row: u64,
+    rows: u64,
+    columns: usize,
+    total: u64,
+}
+
+impl ParquetReader {
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let (mut file, total) = open_file(path)?;
+        let wrong = |what: String| Failure::input(path, what);
+        parquet_footer::check(&mut file, total).map_err(wrong)?;
+        file.rewind().map_err(|error| Failure::io(path, "read", &error))?;
+        let builder = guarded(path, || ParquetRecordBatchReaderBuilder::try_new(file))?;
+        let rows = check_sizes(builder.metadata(), total).ok_or_else(|| wrong("has a damaged footer".into()))?;
+        let schema = Arc::clone(builder.schema());
+        let mut columns = 0;
+        for field in schema.fields() {
+            columns += width(field).ok_or_else(|| {
+                wrong(format!(
+                    "column {:?} has type {}; only numbers and fixed-size lists of floats are read, \
+                     so convert or drop it",
+                    field.name(),
+                    field.data_type()
+                ))
+            })?;
+        }
+        if rows == 0 || columns == 0 {
+            let what = format!("has {rows} rows and {columns} columns; a table needs at least one of each");
+            return Err(wrong(what));
+        }
+        let batch_rows = (BATCH / size_of::<f64>() / columns).max(1);
+        let batches = guarded(path, || builder.with_batch_size(batch_rows).build())?;
+        let batch = RecordBatch::new_empty(Arc::clone(&schema));
+        let path = path.to_path_buf();
+        Ok(Self { path, batches, schema, batch, next_in_batch: 0, next_row: 0, rows, columns, total })
+    }
+
+    /// Decodes the next rows, or tells that there are none.
+    fn next_batch(&mut self) -> Result<bool, Failure> {
+        let next = guarded(&self.path, || self.batches.next().transpose().map_err(ParquetError::from))?;
+        let Some(batch) = next.filter(|batch| batch.num_rows() > 0) else {
+            if self.next_row == self.rows {
+                return Ok(false);
+            }
+            let what = format!("has {} rows instead of the {} that its footer claims", self.next_row, self.rows);
+            return Err(Failure::input(&self.path, what));
+        };
+        if batch.schema_ref().fields() != self.schema.fields() {
+            return Err(Failure::input(&self.path, "has columns of changing type; the file is damaged"));
+        }
+        for (field, column) in self.schema.fields().iter().zip(batch.columns()) {
+            if let Some(row) = first_null(column.as_ref()) {
+                return Err(Failure::input(
+                    &self.path,
+                    format!(
+                        "row {} (counted from 0), column {:?} is null; fill it in or drop the row",
+                        self.next_row + row as u64,
+                        field.name()
+                    ),
+                ));
+            }
+        }
+        (self.batch, self.next_in_batch) = (batch, 0);
+        Ok(true)
+    }
+}
+
+/// The number of rows, if all the sizes in the footer are possible ones.
+fn check_sizes(metadata: &ParquetMetaData, total: u64) -> Option<u64> {
+    let mut rows = 0_u64;
+    for group in metadata.row_groups() {
+        rows = rows.checked_add(u64::try_from(group.num_rows()).ok()?)?;
+        for column in group.columns() {
+            let start = u64::try_from(column.dictionary_page_offset().unwrap_or(column.data_page_offset())).ok()?;
+            let length = u64::try_from(column.compressed_size()).ok()?;
+            (start.checked_add(length)? <= total).then_some(())?;
+        }
+    }
+    (u64::try_from(metadata.file_metadata().num_rows()) == Ok(rows)).then_some(rows)
+}
+
+/// How many numbers a column holds in a row; none if it holds something else.
+fn width(field: &Field) -> Option<usize> {
+    match field.data_type() {
+        DataType::Boolean => Some(1),
+        kind if kind.is_integer() || kind.is_floating() => Some(1),
+        DataType::FixedSizeList(item, length) if item.data_type().is_floating() => usize::try_from(*length).ok(),
+        _ => None,
+    }
+}
+
+/// The first row in which a number is missing.
+fn first_null(column: &dyn Array) -> Option<usize> {
+    let null = |array: &dyn Array| (array.null_count() > 0).then(|| (0..array.len()).find(|&i| array.is_null(i)));
+    null(column).flatten().or_else(|| {
+        let list = column.as_fixed_size_list_opt()?;
+        let length = usize::try_from(list.value_length()).ok().filter(|&length| length > 0)?;
+        null(list.values().as_ref()).flatten().map(|item| item / length)
+    })
+}
+
+impl<T: Element> Reader<T> for ParquetReader {
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn rows(&self) -> Option<u64> {
+        Some(self.rows)
+    }
+
+    fn progress(&self) -> Progress {
+        // Columns are read side by side, so that only rows tell how far it is.
+        let done = u128::from(self.total) * u128::from(self.next_row) / u128::from(self.rows);
+        Progress { done: u64::try_from(done).unwrap_or(self.total), total: self.total }
+    }
+
+    fn read(&mut self, max_rows: usize, block: &mut Block<T>) -> Result<usize, Failure> {
+        let elements = block.clear_dense();
+        let mut done = 0;
+        while done < max_rows && (self.next_in_batch < self.batch.num_rows() || self.next_batch()?) {
+            let count = (max_rows - done).min(self.batch.num_rows() - self.next_in_batch);
+            append_rows(&self.batch, self.next_in_batch..self.next_in_batch + count, self.columns, elements);
+            done += count;
+            self.next_in_batch += count;
+            self.next_row += count as u64;
+        }
+        Ok(done)
+    }
+}
+
+/// Appends some rows of a batch, row-major.
+fn append_rows<T: Element>(batch: &RecordBatch, rows: Range<usize>, columns: usize, elements: &mut Vec<T>) {
+    let start = elements.len();
+    elements.resize(start + rows.len() * columns, T::default());
+    let mut first = rows.start;
+    for tile in elements[start..].chunks_mut(TILE * columns) {
+        let count = tile.len() / columns;
+        let mut column = 0;
+        for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+            copy_column(array.as_ref(), first, columns, &mut tile[column..]);
+            column += width(field).unwrap_or(0);
+        }
+        first += count;
+    }
+}
+
+/// Copies a column from row `first` on into every `stride`-th element of a tile.
+fn copy_column<T: Element>(column: &dyn Array, first: usize, stride: usize, tile: &mut [T]) {
+    match column.data_type() {
+        DataType::Boolean => {
+            let values = column.as_boolean();
+            for (row, element) in tile.iter_mut().step_by(stride).enumerate() {
+                *element = values.value(first + row).to_element();
+            }
+        }
+        DataType::FixedSizeList(_, length) => {
+            let length = usize::try_from(*length).unwrap_or(0);
+            let items = column.as_fixed_size_list().values();
+            for (row, elements) in tile.chunks_mut(stride).enumerate() {
+                let elements = &mut elements[..length];
+                copy_numbers(items.as_ref(), (first + row) * length, 1, elements);
+            }
+        }
+        _ => copy_numbers(column, first, stride, tile),
+    }
+}
+
+/// Copies numbers from index `first` on into every `stride`-th element of `elements`.
+fn copy_numbers<T: Element>(numbers: &dyn Array, first: usize, stride: usize, elements: &mut [T]) {
+    fn copy<N: ArrowPrimitiveType<Native: Stored>, T: Element>(
+        numbers: &dyn Array,
+        first: usize,
+        stride: usize,
+        elements: &mut [T],
+    ) {
+        let numbers = &numbers.as_primitive::<N>().values()[first..];
+        for (element, number) in elements.iter_mut().step_by(stride).zip(numbers) {
+            *element = number.to_element();
+        }
+    }
+    let copy = match numbers.data_type() {
+        DataType::Float16 => copy::<Float16Type, T>,
+        DataType::Float32 => copy::<Float32Type, T>,
+        DataType::Float64 => copy::<Float64Type, T>,
+        DataType::Int8 => copy::<Int8Type, T>,
+        DataType::Int16 => copy::<Int16Type, T>,
+        DataType::Int32 => copy::<Int32Type, T>,
+        DataType::Int64 => copy::<Int64Type, T>,
+        DataType::UInt8 => copy::<UInt8Type, T>,
+        DataType::UInt16 => copy::<UInt16Type, T>,
+        DataType::UInt32 => copy::<UInt32Type, T>,
+        DataType::UInt64 => copy::<UInt64Type, T>,
+        other => unreachable!("a column of type {other} was refused when the file was opened"),
+    };
+    copy(numbers, first, stride, elements);
+}
+
+thread_local! {
+    /// Whether a panic on this thread will become a [`Failure`].
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a part of the `parquet` crate, which panics on some damaged files; the user is to see the failure only.
+fn guarded<R>(path: &Path, run: impl FnOnce() -> Result<R, ParquetError>) -> Result<R, Failure> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !GUARDED.get() {
+                report(panic);
+            }
+        }));
+    });
+    GUARDED.set(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(run));
+    GUARDED.set(false);
+    match result {
+        Ok(result) => result.map_err(|error| Failure::input(path, format!("cannot be read as Parquet: {error}"))),
+        Err(_) => Err(Failure::input(path, "cannot be read as Parquet: the file is damaged")),
+    }
+}
+
+/// Writes a Parquet file of float columns, uncompressed: features look like noise to a compressor.
+pub(super) struct ParquetWriter<T: Element> {
+    path: PathBuf,
+    file: SerializedFileWriter<AtomicFile>,
+    width: usize,
+    /// The rows of the group that is being gathered, and how many elements make it full.
+    group: Vec<T>,
+    full: usize,
+}
+
+impl<T: Element> ParquetWriter<T> {
+    pub(super) fn create(path: &Path, columns: Columns) -> Result<Self, Failure> {
+        let file = AtomicFile::create(path)?;
+        let width = columns.width();
+        let bytes = (width * GROUP_COLUMN).clamp(GROUP, 4 * GROUP);
+        let full = (bytes / size_of::<T>() / width.max(1)).max(1) * width;
+        let open = || {
+            let column = |name: String| {
+                Type::primitive_type_builder(&name, T::Parquet::get_physical_type())
+                    .with_repetition(Repetition::REQUIRED)
+                    .build()
+                    .map(Arc::new)
+            };
+            let fields = columns.names().map(column).collect::<Result<_, _>>()?;
+            let schema = Type::group_type_builder("schema").with_fields(fields).build()?;
+            let properties = WriterProperties::builder()
+                .set_dictionary_enabled(false)
+                .set_statistics_enabled(EnabledStatistics::None)
+                .set_offset_index_disabled(true)
+                .build();
+            SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))
+        };
+        let file = open().map_err(|error| cannot_write(path, &error))?;
+        Ok(Self { path: path.to_path_buf(), file, width, group: Vec::new(), full })
+    }
+
+    /// Writes the rows gathered so far as one group.
+    fn write_group(&mut self) -> Result<(), ParquetError> {
+        let rows = self.group.len() / self.width;
+        let mut columns = vec![T::default(); rows * STRIP.min(self.width)];
+        let mut group = self.file.next_row_group()?;
+        for start in (0..self.width).step_by(STRIP) {
+            let count = STRIP.min(self.width - start);
+            for (index, row) in self.group.chunks_exact(self.width).enumerate() {
+                for (column, &element) in row[start..start + count].iter().enumerate() {
+                    columns[column * rows + index] = element;
+                }
+            }
+            for column in columns.chunks_exact(rows).take(count) {
+                let Some(mut chunk) = group.next_column()? else { break };
+                chunk.typed::<T::Parquet>().write_batch(column, None, None)?;
+                chunk.close()?;
+            }
+        }
+        group.close()?;
+        self.group.clear();
+        Ok(())
+    }
+}
+
+impl<T: Element> Writer<T> for ParquetWriter<T> {
+    fn write(&mut self, mut rows: &[T]) -> Result<(), Failure> {
+        debug_assert!(rows.len().is_multiple_of(self.width), "whole rows");
+        while !rows.is_empty() {
+            let (taken, rest) = rows.split_at(rows.len().min(self.full - self.group.len()));
+            self.group.extend_from_slice(taken);
+            rows = rest;
+            if self.group.len() == self.full {
+                self.write_group().map_err(|error| cannot_write(&self.path, &error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
+        if !self.group.is_empty() {
+            self.write_group().map_err(|error| cannot_write(&self.path, &error))?;
+        }
+        self.file.into_inner().map_err(|error| cannot_write(&self.path, &error))?.commit()
+    }
+}
+
+/// What keeps the `parquet` crate from writing is the system: the rows are plain numbers.
+fn cannot_write(path: &Path, error: &ParquetError) -> Failure {
+    Failure::Other(format!("{}: cannot write: {error}", path.display()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use arrow_array::builder::{FixedSizeListBuilder, Float32Builder};
+    use arrow_array::{
+        ArrayRef, BooleanArray, FixedSizeListArray, Float16Array, Float32Array, Float64Array, Int8Array, Int16Array,
+        Int32Array, Int64Array, StringArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+    };
+    use half::f16;
+    use parquet::arrow::ArrowWriter;
+    use parquet::basic::Compression;
+
+    use super::super::tests::{Numbers, Scratch, read_all, read_damaged};
+    use super::*;
+
+    /// A file as other programs write it: compressed, with dictionaries, columns that could be null.
+    fn parquet(columns: &[(&str, ArrayRef)], compression: Compression) -> Vec<u8> {
+        let batch = RecordBatch::try_from_iter_with_nullable(columns.iter().map(|(n, a)| (n, Arc::clone(a), true)));
+        let batch = batch.unwrap();
+        let properties = WriterProperties::builder()
+            .set_compression(compression)
+            .set_max_row_group_row_count(Some(batch.num_rows().div_ceil(2).max(1)))
+            .set_write_batch_size(8)
+            .set_data_page_row_count_limit(16)
+            .build();
+        let mut bytes = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        bytes
+    }
+
+    fn vectors(rows: &[Option<[Option<f32>; 2]>]) -> FixedSizeListArray {
+        let mut builder = FixedSizeListBuilder::new(Float32Builder::new(), 2);
+        for row in rows {
+            row.unwrap_or_default().iter().for_each(|&value| builder.values().append_option(value));
+            builder.append(row.is_some());
+        }
+        builder.finish()
+    }
+
+    #[test]
+    fn every_type_becomes_numbers() {
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("f2", Arc::new(Float16Array::from(vec![f16::from_f32(0.5), f16::from_f32(-2.0)]))),
+            ("f4", Arc::new(Float32Array::from(vec![0.1, f32::NAN]))),
+            ("f8", Arc::new(Float64Array::from(vec![0.1, f64::INFINITY]))),
+            ("i1", Arc::new(Int8Array::from(vec![i8::MIN, 1]))),
+            ("i2", Arc::new(Int16Array::from(vec![i16::MIN, 2]))),
+            ("i4", Arc::new(Int32Array::from(vec![i32::MIN, 3]))),
+            ("i8", Arc::new(Int64Array::from(vec![i64::MIN, 4]))),
+            ("u1", Arc::new(UInt8Array::from(vec![u8::MAX, 5]))),
+            ("u2", Arc::new(UInt16Array::from(vec![u16::MAX, 6]))),
+            ("u4", Arc::new(UInt32Array::from(vec![u32::MAX, 7]))),
+            ("u8", Arc::new(UInt64Array::from(vec![1 << 63, 8]))),
+            ("b", Arc::new(BooleanArray::from(vec![true, false]))),
+            ("v", Arc::new(vectors(&[Some([Some(1.0), Some(2.0)]), Some([Some(3.0), Some(4.0)])]))),
+            ("last", Arc::new(Float64Array::from(vec![8.0, 9.0]))),
+        ];
+        let scratch = Scratch::new("x.parquet", parquet(&columns, Compression::SNAPPY));
+        let (width, mut values) = read_all::<f64>(&scratch.path, 9).unwrap();
+        assert!(values[width + 1].is_nan());
+        values[width + 1] = 0.0;
+        assert_eq!(width, 15);
+        #[rustfmt::skip]
+        let expected = [
+            0.5, f64::from(0.1_f32), 0.1, -128.0, -32768.0, -2_147_483_648.0, -9_223_372_036_854_775_808.0, 255.0,
+            65535.0, 4_294_967_295.0, 9_223_372_036_854_775_808.0, 1.0, 1.0, 2.0, 8.0,
+            -2.0, 0.0, f64::INFINITY, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 0.0, 3.0, 4.0, 9.0,
+        ];
+        assert_eq!(values, expected);
+        let rounded: Vec<f32> = read_all(&scratch.path, 1).unwrap().1;
+        assert_eq!((rounded[1], rounded[2]), (0.1, 0.1));
+    }
+
+    #[test]
+    fn batches_groups_and_tiles_fit_together() {
+        let rows = 1000_u16;
+        let column = |offset| Arc::new(Float64Array::from_iter_values((0..rows).map(|row| f64::from(row) + offset)));
+        let list = vectors(&(0..rows).map(|row| Some([Some(f32::from(row)), Some(-1.0)])).collect::<Vec<_>>());
+        let columns: [(&str, ArrayRef); 3] = [("a", column(0.25)), ("v", Arc::new(list)), ("b", column(0.75))];
+        let scratch = Scratch::new("x.parquet", parquet(&columns, Compression::UNCOMPRESSED));
+        let row = |row| [f64::from(row) + 0.25, f64::from(row), -1.0, f64::from(row) + 0.75];
+        let expected: Vec<f64> = (0..rows).flat_map(row).collect();
+        for max_rows in [1, 63, 64, 65, 500, 700, 10_000] {
+            assert_eq!(read_all::<f64>(&scratch.path, max_rows).unwrap(), (4, expected.clone()));
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_column() {
+        let numbers: ArrayRef = Arc::new(Float32Array::from(vec![1.0, 2.0, 3.0]));
+        let (none, some) = (None, Some([Some(1.0); 2]));
+        let refuse = |column: ArrayRef, message: &str| {
+            let bytes = parquet(&[("x", Arc::clone(&numbers)), ("bad one", column)], Compression::UNCOMPRESSED);
+            let scratch = Scratch::new("x.parquet", bytes);
+            let failure = read_all::<f32>(&scratch.path, 2).unwrap_err();
+            assert_eq!(failure.exit_code(), 2);
+            assert!(failure.to_string().contains(message), "{failure} does not say {message}");
+        };
+        let null = "row 2 (counted from 0), column \"bad one\" is null";
+        refuse(Arc::new(Int64Array::from(vec![Some(1), Some(2), None])), null);
+        refuse(Arc::new(vectors(&[some, some, none])), null);
+        refuse(Arc::new(vectors(&[some, some, Some([Some(1.0), None])])), null);
+        refuse(Arc::new(StringArray::from(vec!["a", "b", "c"])), "column \"bad one\" has type Utf8");
+        let empty = parquet(&[("x", Arc::new(Float32Array::from(Vec::<f32>::new())))], Compression::UNCOMPRESSED);
+        for (bytes, message) in [
+            (empty, "has 0 rows and 1 columns"),
+            (b"PAR1".to_vec(), "is too short"),
+            (b"PAR1, and then something else".to_vec(), "does not end as a Parquet file does"),
+            (b"PAR1\xff\xff\xff\x7fPAR1".to_vec(), "claims a footer longer than the file"),
+        ] {
+            let scratch = Scratch::new("x.parquet", bytes);
+            let failure = read_all::<f32>(&scratch.path, 2).unwrap_err();
+            assert!(failure.to_string().contains(message), "{failure} does not say {message}");
+        }
+    }
+
+    #[test]
+    fn damaged_files_never_panic() {
+        let mut numbers = Numbers::new(3);
+        let mut few = |values: u64| (0..60).map(|_| numbers.next() % values).collect::<Vec<_>>();
+        let columns: [(&str, ArrayRef); 4] = [
+            ("dictionary", Arc::new(UInt64Array::from(few(5)))),
+            ("flag", Arc::new(few(2).into_iter().map(|n| Some(n == 0)).collect::<BooleanArray>())),
+            ("vector", Arc::new(vectors(&few(9).iter().map(|_| Some([Some(1.5), Some(2.5)])).collect::<Vec<_>>()))),
+            ("half", Arc::new(Float16Array::from_iter_values(few(99).iter().map(|&n| f16::from_f64(n as f64))))),
+        ];
+        for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::LZ4_RAW] {
+            read_damaged("x.parquet", &parquet(&columns, compression), 400);
+        }
+    }
+
+    #[test]
+    fn groups_are_bounded_and_names_tell_the_parts() {
+        let scratch = Scratch::new("x.parquet", "");
+        let mut writer = Box::new(ParquetWriter::create(&scratch.path, Columns::Complex(3000)).unwrap());
+        let rows = vec![0.5_f32; 1000 * 6000];
+        for _ in 0..3 {
+            writer.write(&rows).unwrap();
+        }
+        writer.finish().unwrap();
+        let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&scratch.path).unwrap()).unwrap();
+        let names: Vec<_> = builder.schema().fields().iter().take(3).map(|field| field.name().clone()).collect();
+        assert_eq!(names, ["z0_re", "z0_im", "z1_re"]);
+        let groups: Vec<_> = builder.metadata().row_groups().iter().map(|group| group.num_rows()).collect();
+        assert_eq!((groups.iter().sum::<i64>(), groups.len()), (3000, 2));
+    }
+}

@@ -1,0 +1,105 @@
+//! Feature construction beside the textbook implementation, and the transform beside its reference.
+//!
+//! `make bench`. One thread, f32, output buffer reused, best of several runs; ratios are from the same run.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use argand::rng::{Purpose, Stream};
+use argand::transform::fwht;
+use argand::{Base, FeatureMap, Field, Method, Rows, RowsMut, Spec};
+
+/// The fastest of as many runs as fit into 0.4 seconds, at least 3.
+fn best(mut run: impl FnMut()) -> Duration {
+    run();
+    let begun = Instant::now();
+    let mut fastest = Duration::MAX;
+    let mut runs = 0;
+    while runs < 3 || begun.elapsed() < Duration::from_millis(400) {
+        let start = Instant::now();
+        run();
+        fastest = fastest.min(start.elapsed());
+        runs += 1;
+    }
+    fastest
+}
+
+fn data(length: usize) -> Vec<f32> {
+    let mut stream = Stream::new(1, Purpose::Weights, 0, 0);
+    (0..length).map(|_| stream.uniform() as f32 / 8.0).collect()
+}
+
+/// Ten lines anyone would write for real ProductSRHT: pad, flip, transform, gather, multiply, row by row.
+fn textbook(x: &[f32], dim: usize, degree: usize, signs: &[f32], sampled: &[usize], out: &mut [f32]) {
+    let padded = dim.next_power_of_two();
+    let features = sampled.len() / degree;
+    for (x, out) in x.chunks_exact(dim).zip(out.chunks_exact_mut(features)) {
+        out.fill(1.0 / (features as f32).sqrt());
+        for factor in 0..degree {
+            let mut spread = vec![0.0; padded];
+            let signs = &signs[factor * dim..];
+            spread.iter_mut().zip(x.iter().zip(signs)).for_each(|(s, (x, sign))| *s = x * sign);
+            fwht::reference(&mut spread);
+            let sampled = &sampled[factor * features..];
+            out.iter_mut().zip(sampled).for_each(|(out, &row)| *out *= spread[row]);
+        }
+    }
+}
+
+fn main() {
+    let single = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("one thread");
+    single.install(|| {
+        println!("Walsh-Hadamard transform, f32\n\n| length | reference | argand | ratio |\n|---:|---:|---:|---:|");
+        for bits in [6, 8, 10, 12, 14, 16, 20] {
+            let mut buffer = vec![0.0_f32; 1 << bits];
+            let repeat = (1 << 20) / buffer.len();
+            let mut time = |transform: &dyn Fn(&mut [f32])| {
+                best(|| (0..repeat).for_each(|_| transform(black_box(&mut buffer)))).as_nanos() as f64 / repeat as f64
+            };
+            let slow = time(&|data| fwht::reference(data));
+            let fast = time(&|data| fwht::fwht(data).expect("a power of two"));
+            println!("| {} | {slow:.0} ns | {fast:.0} ns | {:.1} |", 1 << bits, slow / fast);
+        }
+
+        println!("\nFeatures, f32, one thread, ms (in brackets: times faster than textbook product-srht)\n");
+        let methods: Vec<Method> = Method::available()
+            .into_iter()
+            .filter(|method| method.field != Field::Complex && method.base != Base::TensorSrht)
+            .collect();
+        println!(
+            "| rows x d, p, D | textbook | {} |",
+            methods.iter().map(Method::to_string).collect::<Vec<_>>().join(" | ")
+        );
+        println!("|---|{}", "---:|".repeat(methods.len() + 1));
+        for (rows, dim, degree, features) in [
+            (1000, 784, 3, 512),
+            (1000, 784, 3, 2048),
+            (1000, 784, 3, 8192),
+            (1000, 784, 7, 8192),
+            (20000, 63, 3, 2048),
+            (20000, 15, 3, 512),
+            (1000, 4095, 3, 8192),
+        ] {
+            let x = data(rows * dim);
+            let mut out = vec![0.0_f32; rows * features];
+            let mut stream = Stream::new(2, Purpose::Rows, 0, 0);
+            let signs: Vec<f32> = (0..degree * dim).map(|_| stream.below(2) as f32 * 2.0 - 1.0).collect();
+            let padded = dim.next_power_of_two() as u32;
+            let sampled: Vec<usize> = (0..degree * features).map(|_| stream.below(padded) as usize).collect();
+            let slow = best(|| textbook(&x, dim, degree, &signs, &sampled, black_box(&mut out))).as_secs_f64();
+            print!("| {rows} x {dim}, {degree}, {features} | {:.1} |", slow * 1e3);
+            for &method in &methods {
+                let sketch =
+                    Spec::new(dim, degree, features).with_method(method).sample::<f32>().expect("a valid spec");
+                let time = best(|| {
+                    let x = Rows::new(&x, rows, dim).expect("shape").into();
+                    let out = RowsMut::new(&mut out, rows, features).expect("shape");
+                    sketch.transform_into(&[x], out).expect("finite");
+                })
+                .as_secs_f64();
+                print!(" {:.2} ({:.1}) |", time * 1e3, slow / time);
+            }
+            println!();
+        }
+    });
+}

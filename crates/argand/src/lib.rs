@@ -1,0 +1,22 @@
+//! Argand sketches tensor products and polynomial kernels with complex random projections, and hands back real
+//! features.
+//!
+//! A [`Spec`] says what a sketch is; [`Spec::sample`] draws it; the resulting [`Sketch`] is a [`FeatureMap`].
+//! It implements "Complex-to-Real Sketches for Tensor Products with Applications to the Polynomial Kernel" (Wacker,
+//! Ohana and Filippone, AISTATS 2023), called *the paper* throughout.
+
+mod error;
+mod lanes;
+mod projection;
+pub mod rng;
+mod rows;
+mod scalar;
+mod sketch;
+mod spec;
+pub mod transform;
+
+pub use error::Error;
+pub use rows::{Indices, Input, Rows, RowsMut, SparseRows};
+pub use scalar::Scalar;
+pub use sketch::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
+pub use spec::{Base, Field, InputDims, Kernel, Method, Shape, Spec};

@@ -1,0 +1,379 @@
+//! Views of input and output tables: they borrow, never own.
+
+use crate::error::Error;
+use crate::scalar::Scalar;
+
+/// A dense row-major table; rows may be further apart than they are long.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a, T> {
+    data: &'a [T],
+    rows: usize,
+    columns: usize,
+    stride: usize,
+}
+
+/// As [`Rows`], to be written.
+#[derive(Debug)]
+pub struct RowsMut<'a, T> {
+    data: &'a mut [T],
+    rows: usize,
+    columns: usize,
+    stride: usize,
+}
+
+/// Elements spanned by a table: the last row needs no padding after it.
+fn span(rows: usize, columns: usize, stride: usize) -> Result<usize, Error> {
+    if stride < columns {
+        return Err(Error::invalid("stride", format!("at least the {columns} columns"), stride));
+    }
+    match rows.checked_sub(1) {
+        None => Ok(0),
+        Some(before_last) => before_last
+            .checked_mul(stride)
+            .and_then(|start| start.checked_add(columns))
+            .ok_or_else(|| Error::invalid("rows", "a table that fits into memory", format!("{rows} rows of {stride}"))),
+    }
+}
+
+fn check_length(length: usize, rows: usize, columns: usize, stride: usize) -> Result<(), Error> {
+    let needed = span(rows, columns, stride)?;
+    if length < needed || (stride == columns && length != needed) {
+        return Err(Error::invalid("data", format!("{needed} numbers for {rows} x {columns}"), length));
+    }
+    Ok(())
+}
+
+impl<'a, T> Rows<'a, T> {
+    /// A table without gaps: `data` holds exactly `rows * columns` numbers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the length is another.
+    pub fn new(data: &'a [T], rows: usize, columns: usize) -> Result<Self, Error> {
+        Self::with_stride(data, rows, columns, columns)
+    }
+
+    /// A table whose row `i` starts at `i * stride`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the rows overlap or reach beyond `data`.
+    pub fn with_stride(data: &'a [T], rows: usize, columns: usize, stride: usize) -> Result<Self, Error> {
+        check_length(data.len(), rows, columns, stride)?;
+        Ok(Self { data, rows, columns, stride })
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Row `index`.
+    #[must_use]
+    #[inline(always)]
+    pub fn row(&self, index: usize) -> &'a [T] {
+        &self.data[index * self.stride..][..self.columns]
+    }
+}
+
+impl<'a, T> RowsMut<'a, T> {
+    /// A table without gaps: `data` holds exactly `rows * columns` numbers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the length is another.
+    pub fn new(data: &'a mut [T], rows: usize, columns: usize) -> Result<Self, Error> {
+        Self::with_stride(data, rows, columns, columns)
+    }
+
+    /// A table whose row `i` starts at `i * stride`; what lies between the rows is left alone.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the rows overlap or reach beyond `data`.
+    pub fn with_stride(data: &'a mut [T], rows: usize, columns: usize, stride: usize) -> Result<Self, Error> {
+        check_length(data.len(), rows, columns, stride)?;
+        Ok(Self { data, rows, columns, stride })
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Row `index`.
+    #[inline(always)]
+    pub fn row_mut(&mut self, index: usize) -> &mut [T] {
+        &mut self.data[index * self.stride..][..self.columns]
+    }
+
+    /// The same table, borrowed for a shorter time.
+    pub fn reborrow(&mut self) -> RowsMut<'_, T> {
+        RowsMut { data: self.data, rows: self.rows, columns: self.columns, stride: self.stride }
+    }
+
+    /// The table cut into blocks of `block_rows` rows, the last one possibly shorter.
+    pub(crate) fn blocks(self, block_rows: usize) -> Vec<RowsMut<'a, T>> {
+        let Self { mut data, rows, columns, stride } = self;
+        let mut blocks = Vec::with_capacity(rows.div_ceil(block_rows));
+        let mut left = rows;
+        while left > 0 {
+            let taken = left.min(block_rows);
+            // The last row of the whole table may end before its stride does.
+            let length = if taken == left { data.len() } else { taken * stride };
+            let (block, rest) = data.split_at_mut(length);
+            blocks.push(RowsMut { data: block, rows: taken, columns, stride });
+            data = rest;
+            left -= taken;
+        }
+        blocks
+    }
+}
+
+/// Column indices of a [`SparseRows`]; what numeric libraries call `int32` and `int64`, read without sign.
+#[derive(Debug, Clone, Copy)]
+pub enum Indices<'a> {
+    /// 32-bit indices.
+    U32(&'a [u32]),
+    /// 64-bit indices.
+    U64(&'a [u64]),
+}
+
+impl<'a> From<&'a [u32]> for Indices<'a> {
+    fn from(indices: &'a [u32]) -> Self {
+        Self::U32(indices)
+    }
+}
+
+impl<'a> From<&'a [u64]> for Indices<'a> {
+    fn from(indices: &'a [u64]) -> Self {
+        Self::U64(indices)
+    }
+}
+
+impl Indices<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::U32(indices) => indices.len(),
+            Self::U64(indices) => indices.len(),
+        }
+    }
+
+    /// Index `at`, saturated: one too large for this machine is too large for any table on it.
+    #[inline(always)]
+    fn get(&self, at: usize) -> usize {
+        match self {
+            Self::U32(indices) => indices[at] as usize,
+            Self::U64(indices) => usize::try_from(indices[at]).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// Rows in compressed sparse row (CSR) form: row `i` has the entries `row_starts[i]..row_starts[i + 1]`.
+///
+/// Columns need not be sorted within a row; entries that name the same column are added up.
+#[derive(Debug, Clone, Copy)]
+pub struct SparseRows<'a, T> {
+    row_starts: Indices<'a>,
+    columns_of: Indices<'a>,
+    values: &'a [T],
+    columns: usize,
+}
+
+impl<'a, T: Scalar> SparseRows<'a, T> {
+    /// A checked view.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if lengths do not fit, row starts decrease, or a column is out of range.
+    pub fn new(
+        row_starts: impl Into<Indices<'a>>,
+        columns_of: impl Into<Indices<'a>>,
+        values: &'a [T],
+        columns: usize,
+    ) -> Result<Self, Error> {
+        let (row_starts, columns_of) = (row_starts.into(), columns_of.into());
+        if row_starts.len() == 0 {
+            return Err(Error::invalid("row_starts", "one entry more than rows", "no entry"));
+        }
+        if columns_of.len() != values.len() {
+            return Err(Error::invalid(
+                "columns_of",
+                format!("as many as the {} values", values.len()),
+                columns_of.len(),
+            ));
+        }
+        let mut previous = row_starts.get(0);
+        for row in 0..row_starts.len() - 1 {
+            let end = row_starts.get(row + 1);
+            if end < previous || end > values.len() {
+                return Err(Error::invalid(
+                    "row_starts",
+                    format!("{previous} to {} after row {row}", values.len()),
+                    end,
+                ));
+            }
+            if let Some(entry) = (previous..end).find(|&entry| columns_of.get(entry) >= columns) {
+                return Err(Error::invalid(
+                    "columns_of",
+                    format!("columns below {columns} in row {row}"),
+                    columns_of.get(entry),
+                ));
+            }
+            previous = end;
+        }
+        Ok(Self { row_starts, columns_of, values, columns })
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.row_starts.len() - 1
+    }
+
+    /// Number of columns.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Columns and values of row `index`, in the order stored.
+    #[inline(always)]
+    pub fn row(&self, index: usize) -> impl Iterator<Item = (usize, T)> + use<'a, T> {
+        let (columns_of, values) = (self.columns_of, self.values);
+        (self.row_starts.get(index)..self.row_starts.get(index + 1))
+            .map(move |entry| (columns_of.get(entry), values[entry]))
+    }
+}
+
+/// One input table, dense or sparse.
+#[derive(Debug, Clone, Copy)]
+pub enum Input<'a, T> {
+    /// Dense rows.
+    Dense(Rows<'a, T>),
+    /// Sparse rows.
+    Sparse(SparseRows<'a, T>),
+}
+
+impl<'a, T> From<Rows<'a, T>> for Input<'a, T> {
+    fn from(rows: Rows<'a, T>) -> Self {
+        Self::Dense(rows)
+    }
+}
+
+impl<'a, T> From<SparseRows<'a, T>> for Input<'a, T> {
+    fn from(rows: SparseRows<'a, T>) -> Self {
+        Self::Sparse(rows)
+    }
+}
+
+impl<T: Scalar> Input<'_, T> {
+    /// Number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Dense(rows) => rows.rows(),
+            Self::Sparse(rows) => rows.rows(),
+        }
+    }
+
+    /// Number of columns.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        match self {
+            Self::Dense(rows) => rows.columns(),
+            Self::Sparse(rows) => rows.columns(),
+        }
+    }
+
+    /// Errors with the first row and column that is not finite.
+    pub(crate) fn check_finite(&self, argument: &str) -> Result<(), Error> {
+        use rayon::prelude::*;
+        let bad_row = (0..self.rows()).into_par_iter().with_min_len(64).find_first(|&row| match self {
+            // Without an early exit the loop is vectorised.
+            Self::Dense(rows) => !rows.row(row).iter().fold(true, |finite, value| finite & value.is_finite()),
+            Self::Sparse(rows) => rows.row(row).any(|(_, value)| !value.is_finite()),
+        });
+        let Some(row) = bad_row else { return Ok(()) };
+        let (column, value) = match self {
+            Self::Dense(rows) => rows.row(row).iter().copied().enumerate().find(|(_, value)| !value.is_finite()),
+            Self::Sparse(rows) => {
+                rows.row(row).filter(|(_, value)| !value.is_finite()).min_by_key(|&(column, _)| column)
+            }
+        }
+        .unwrap_or_default();
+        Err(Error::NotFinite { argument: argument.to_owned(), row, column, value: value.to_f64() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strided_rows_and_blocks() {
+        let data: Vec<f32> = (0..11).map(|v| v as f32).collect();
+        let rows = Rows::with_stride(&data, 3, 3, 4).unwrap();
+        assert_eq!(rows.row(2), [8.0, 9.0, 10.0]);
+        let mut data = data.clone();
+        let blocks = RowsMut::with_stride(&mut data, 3, 3, 4).unwrap().blocks(2);
+        assert_eq!(blocks.iter().map(RowsMut::rows).collect::<Vec<_>>(), [2, 1]);
+        for mut block in blocks {
+            block.row_mut(0).fill(0.0);
+        }
+        assert_eq!(data, [0.0, 0.0, 0.0, 3.0, 4.0, 5.0, 6.0, 7.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_errors() {
+        let data = [0.0_f64; 6];
+        assert!(Rows::new(&data, 2, 3).is_ok());
+        assert!(Rows::new(&data, 2, 2).is_err());
+        assert!(Rows::new(&data, 3, 3).is_err());
+        assert!(Rows::with_stride(&data, 2, 3, 2).is_err());
+        assert!(Rows::with_stride(&data, usize::MAX, 2, 3).is_err());
+        assert!(Rows::new(&data[..0], 0, 3).is_ok());
+    }
+
+    #[test]
+    fn sparse_views_are_checked() {
+        let values = [1.0_f32, 2.0, 3.0];
+        let view = |starts: &[u32], columns: &[u64]| {
+            SparseRows::new(starts, columns, &values, 4)
+                .map(|rows| (0..rows.rows()).map(|r| rows.row(r).count()).collect::<Vec<_>>())
+        };
+        assert_eq!(view(&[0, 2, 2, 3], &[3, 1, 0]), Ok(vec![2, 0, 1]));
+        for (starts, columns) in [
+            (vec![], vec![0, 1, 2]),
+            (vec![0, 3], vec![0, 1]),
+            (vec![0, 2, 1], vec![0, 1, 2]),
+            (vec![0, 4], vec![0, 1, 2]),
+            (vec![0, 3], vec![0, 1, 4]),
+            (vec![0, 3], vec![0, 1, u64::MAX]),
+        ] {
+            assert!(matches!(view(&starts, &columns), Err(Error::Invalid { .. })), "{starts:?} {columns:?}");
+        }
+    }
+
+    #[test]
+    fn first_bad_entry_is_named() {
+        let mut data = vec![0.0_f32; 300 * 3];
+        data[200 * 3 + 2] = f32::NAN;
+        data[299 * 3] = f32::INFINITY;
+        let error = Input::from(Rows::new(&data, 300, 3).unwrap()).check_finite("x").unwrap_err();
+        assert_eq!(error.to_string(), "x: row 200, column 2 is NaN; only finite numbers can be sketched");
+        let sparse =
+            SparseRows::new(&[0_u64, 1, 3][..], &[0_u32, 2, 1][..], &[1.0, f64::NAN, f64::NEG_INFINITY], 3).unwrap();
+        let error = Input::from(sparse).check_finite("x").unwrap_err();
+        assert_eq!(error.to_string(), "x: row 1, column 1 is -inf; only finite numbers can be sketched");
+    }
+}

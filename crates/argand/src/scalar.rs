@@ -1,0 +1,74 @@
+//! The two floating-point types that features come in.
+
+use std::fmt::{Debug, Display};
+use std::ops::{Add, AddAssign, Mul, MulAssign, Neg, Sub};
+
+use crate::sketch::Kernels;
+
+/// `f32` or `f64`, and no other type.
+///
+/// Random numbers are drawn in `f64` and rounded once, so the two types describe the same sketch.
+pub trait Scalar:
+    Kernels
+    + Copy
+    + Default
+    + Debug
+    + Display
+    + PartialEq
+    + PartialOrd
+    + Send
+    + Sync
+    + 'static
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Neg<Output = Self>
+    + AddAssign
+    + MulAssign
+{
+    /// `"f32"` or `"f64"`.
+    const NAME: &'static str;
+    /// Zero.
+    const ZERO: Self;
+    /// One.
+    const ONE: Self;
+    /// Distance from one to the next larger number.
+    const EPSILON: Self;
+
+    /// Rounds to nearest.
+    fn from_f64(value: f64) -> Self;
+    /// Widens, exactly.
+    fn to_f64(self) -> f64;
+    /// Neither NaN nor infinite.
+    fn is_finite(self) -> bool;
+}
+
+macro_rules! scalar {
+    ($type:ident) => {
+        impl Scalar for $type {
+            const NAME: &'static str = stringify!($type);
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const EPSILON: Self = $type::EPSILON;
+
+            #[inline(always)]
+            #[allow(clippy::cast_possible_truncation, reason = "rounding to the type is the purpose")]
+            fn from_f64(value: f64) -> Self {
+                value as $type
+            }
+
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+
+            #[inline(always)]
+            fn is_finite(self) -> bool {
+                $type::is_finite(self)
+            }
+        }
+    };
+}
+
+scalar!(f32);
+scalar!(f64);

@@ -1,0 +1,256 @@
+//! Sketches: from a [`Spec`] to features.
+
+mod product;
+
+use rayon::prelude::*;
+
+use crate::error::Error;
+use crate::lanes::LANES;
+use crate::rows::{Input, Rows, RowsMut};
+use crate::scalar::Scalar;
+use crate::spec::{InputDims, Spec};
+
+pub(crate) use product::Kernels;
+use product::Product;
+
+/// What every consumer of features calls.
+///
+/// `T` is the type of inputs and features. A map reads one table, or one per factor with the same number of rows.
+pub trait FeatureMap<T: Scalar>: Send + Sync {
+    /// Columns of each input table.
+    fn input_dims(&self) -> &[usize];
+
+    /// The number D of real output columns.
+    fn output_dim(&self) -> usize;
+
+    /// Computes the features of every row.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for shapes that do not fit and [`Error::NotFinite`] for inputs with NaN or infinity, both
+    /// before anything is written; [`Error::Overflow`] if a feature does not fit into `T`.
+    fn transform_into(&self, inputs: &[Input<'_, T>], out: RowsMut<'_, T>) -> Result<(), Error>;
+
+    /// The adjoint: from the gradient with respect to the features to the gradient with respect to each input.
+    ///
+    /// # Formula
+    /// gradient = (∂Φ(x)/∂x)ᵀ cotangent, row by row.
+    ///
+    /// # Errors
+    /// As [`FeatureMap::transform_into`].
+    fn vjp_into(
+        &self,
+        inputs: &[Input<'_, T>],
+        cotangent: Rows<'_, T>,
+        gradients: &mut [RowsMut<'_, T>],
+    ) -> Result<(), Error>;
+
+    /// As [`FeatureMap::transform_into`], into a new row-major buffer.
+    ///
+    /// # Errors
+    /// As [`FeatureMap::transform_into`].
+    fn transform(&self, inputs: &[Input<'_, T>]) -> Result<Vec<T>, Error> {
+        let rows = inputs.first().map_or(0, Input::rows);
+        let length = rows.checked_mul(self.output_dim()).ok_or_else(|| {
+            Error::invalid("rows", format!("rows x {} that fit into memory", self.output_dim()), rows)
+        })?;
+        let mut features = vec![T::ZERO; length];
+        self.transform_into(inputs, RowsMut::new(&mut features, rows, self.output_dim())?)?;
+        Ok(features)
+    }
+}
+
+/// The memory a sketch may take unless told otherwise: 4 GiB.
+pub const DEFAULT_MEMORY_LIMIT: u64 = 4 << 30;
+
+/// The most rows in a block.
+const MAX_BLOCK_ROWS: usize = 4096;
+
+/// A drawn sketch: inner products of its features approximate the kernel of its [`Spec`].
+///
+/// # Formula
+/// Φ(x) = (W₁x̃ ∘ … ∘ W_p x̃) / √m with x̃ = (√γ x, √ν), and E⟨Φ(x), Φ(y)⟩ = (γ⟨x, y⟩ + ν)^p.
+///
+/// # Reference
+/// Eq. 4 and Alg. 1 of the paper.
+///
+/// # Cost
+/// Per row p times the cost of one projection. Rows are computed in parallel on the current rayon pool, in blocks;
+/// memory beyond the sketch itself is one block per thread. Features do not depend on the number of threads, on the
+/// block size or on the instruction set, to the last bit.
+///
+/// ```
+/// use argand::{FeatureMap, Rows, Spec};
+/// let x = [1.0, 2.0, 3.0, 0.5, 0.5, 0.5];
+/// let sketch = Spec::new(3, 2, 4096).sample::<f64>()?;
+/// let features = sketch.transform(&[Rows::new(&x, 2, 3)?.into()])?;
+/// let estimate: f64 = features[..4096].iter().zip(&features[4096..]).map(|(a, b)| a * b).sum();
+/// assert!((estimate - 9.0).abs() < 0.5); // (1·½ + 2·½ + 3·½)² = 9
+/// # Ok::<(), argand::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Sketch<T> {
+    spec: Spec,
+    product: Product<T>,
+    block_rows: usize,
+    memory_limit: u64,
+}
+
+impl Spec {
+    /// Draws the random numbers, within [`DEFAULT_MEMORY_LIMIT`].
+    ///
+    /// # Errors
+    /// As [`Spec::validate`], and [`Error::TooLarge`].
+    pub fn sample<T: Scalar>(&self) -> Result<Sketch<T>, Error> {
+        self.sample_within(DEFAULT_MEMORY_LIMIT)
+    }
+
+    /// Draws the random numbers if the sketch needs no more than `memory_limit` bytes.
+    ///
+    /// # Errors
+    /// As [`Spec::validate`], and [`Error::TooLarge`].
+    pub fn sample_within<T: Scalar>(&self, memory_limit: u64) -> Result<Sketch<T>, Error> {
+        let needed = self.memory_bytes::<T>()?;
+        if needed > memory_limit {
+            return Err(Error::TooLarge { needed, limit: memory_limit });
+        }
+        let product = Product::sample(self);
+        Ok(Sketch { spec: self.clone(), block_rows: product.tiles_per_block() * LANES, product, memory_limit })
+    }
+
+    /// Bytes the drawn sketch and one thread's work space take; `u64::MAX` if they cannot be counted.
+    ///
+    /// # Errors
+    /// As [`Spec::validate`].
+    pub fn memory_bytes<T: Scalar>(&self) -> Result<u64, Error> {
+        self.validate()?;
+        Ok(Product::<T>::bytes(self).unwrap_or(u64::MAX))
+    }
+}
+
+impl<T: Scalar> Sketch<T> {
+    /// What was drawn.
+    #[must_use]
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// Sets how many rows are computed together: rounded up to whole tiles of 16, at most 4096. Never changes a feature.
+    #[must_use]
+    pub fn with_block_rows(mut self, rows: usize) -> Self {
+        // A block never needs to be larger than this for speed, and its work space grows with it.
+        self.block_rows = rows.clamp(1, MAX_BLOCK_ROWS).next_multiple_of(LANES);
+        self
+    }
+
+    /// The name of input `index` in messages.
+    fn argument(&self, index: usize) -> String {
+        match self.spec.inputs {
+            InputDims::Same(_) => "input".to_owned(),
+            InputDims::Distinct(_) => format!("input {index}"),
+        }
+    }
+
+    fn check(&self, inputs: &[Input<'_, T>], features: (&str, usize, usize)) -> Result<(), Error> {
+        let dims = self.input_dims();
+        if inputs.len() != dims.len() {
+            return Err(Error::invalid("inputs", format!("{} tables", dims.len()), inputs.len()));
+        }
+        let rows = inputs[0].rows();
+        for (index, (input, &dim)) in inputs.iter().zip(dims).enumerate() {
+            let argument = self.argument(index);
+            if input.columns() != dim {
+                return Err(Error::invalid(&argument, format!("{dim} columns"), input.columns()));
+            }
+            if input.rows() != rows {
+                return Err(Error::invalid(&argument, format!("{rows} rows, as the first input"), input.rows()));
+            }
+        }
+        let (argument, got_rows, got_columns) = features;
+        if (got_rows, got_columns) != (rows, self.output_dim()) {
+            let expected = format!("{rows} rows x {} columns", self.output_dim());
+            return Err(Error::invalid(argument, expected, format!("{got_rows} x {got_columns}")));
+        }
+        for (index, input) in inputs.iter().enumerate() {
+            input.check_finite(&self.argument(index))?;
+        }
+        Ok(())
+    }
+
+    fn overflow_at(row: Option<usize>) -> Result<(), Error> {
+        row.map_or(Ok(()), |row| Err(Error::Overflow { row, dtype: T::NAME }))
+    }
+}
+
+impl<T: Scalar> FeatureMap<T> for Sketch<T> {
+    fn input_dims(&self) -> &[usize] {
+        self.spec.inputs.as_slice()
+    }
+
+    fn output_dim(&self) -> usize {
+        self.spec.features
+    }
+
+    fn transform_into(&self, inputs: &[Input<'_, T>], out: RowsMut<'_, T>) -> Result<(), Error> {
+        self.check(inputs, ("out", out.rows(), out.columns()))?;
+        let first_bad = out
+            .blocks(self.block_rows)
+            .into_par_iter()
+            .enumerate()
+            .map_init(
+                || self.product.forward_scratch(self.block_rows / LANES),
+                |scratch, (block, out)| T::forward(&self.product, inputs, block * self.block_rows, out, scratch),
+            )
+            .filter_map(|bad_row| bad_row)
+            .min();
+        Self::overflow_at(first_bad)
+    }
+
+    fn vjp_into(
+        &self,
+        inputs: &[Input<'_, T>],
+        cotangent: Rows<'_, T>,
+        gradients: &mut [RowsMut<'_, T>],
+    ) -> Result<(), Error> {
+        self.check(inputs, ("cotangent", cotangent.rows(), cotangent.columns()))?;
+        Input::from(cotangent).check_finite("cotangent")?;
+        if gradients.len() != inputs.len() {
+            return Err(Error::invalid(
+                "gradients",
+                format!("{} tables, one per input", inputs.len()),
+                gradients.len(),
+            ));
+        }
+        for (gradient, input) in gradients.iter().zip(inputs) {
+            if (gradient.rows(), gradient.columns()) != (input.rows(), input.columns()) {
+                let expected = format!("{} x {}, as the input", input.rows(), input.columns());
+                return Err(Error::invalid(
+                    "gradients",
+                    expected,
+                    format!("{} x {}", gradient.rows(), gradient.columns()),
+                ));
+            }
+        }
+        let needed = self.product.backward_bytes().unwrap_or(u64::MAX);
+        if needed > self.memory_limit {
+            return Err(Error::TooLarge { needed, limit: self.memory_limit });
+        }
+        let mut tiles: Vec<Vec<RowsMut<'_, T>>> = (0..cotangent.rows().div_ceil(LANES)).map(|_| Vec::new()).collect();
+        for gradient in gradients {
+            for (tile, part) in tiles.iter_mut().zip(gradient.reborrow().blocks(LANES)) {
+                tile.push(part);
+            }
+        }
+        let first_bad = tiles
+            .into_par_iter()
+            .enumerate()
+            .map_init(
+                || self.product.backward_scratch(),
+                |scratch, (tile, mut gradients)| {
+                    T::backward(&self.product, inputs, tile * LANES, &cotangent, &mut gradients, scratch)
+                },
+            )
+            .filter_map(|bad_row| bad_row)
+            .min();
+        Self::overflow_at(first_bad)
+    }
+}

@@ -1,0 +1,3 @@
+//! Fast linear transforms.
+
+pub mod fwht;
