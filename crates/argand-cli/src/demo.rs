@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use argand::{FeatureMap, Field, Kernel, Method, Rows, RowsMut, Spec};
+use argand::{FeatureMap, Field, Kernel, Method, Rows, RowsMut, Scalar, Spec};
 use rayon::prelude::*;
 
 use crate::failure::Failure;
@@ -186,7 +186,7 @@ fn dot(x: &[f32], y: &[f32]) -> f32 {
 
 /// All kernel values, row by row.
 fn exact_kernel(data: &[f32], Kernel { degree, gamma, coef0 }: Kernel) -> Vec<f32> {
-    let value = |x, y| (gamma * f64::from(dot(x, y)) + coef0).powf(degree as f64) as f32;
+    let value = |x, y| f32::from_f64((gamma * f64::from(dot(x, y)) + coef0).powf(degree as f64));
     let row = |x| data.chunks_exact(COLUMNS).map(move |y| value(x, y));
     data.par_chunks_exact(COLUMNS).flat_map_iter(row).collect()
 }

@@ -165,7 +165,7 @@ fn open<T: Element>(paths: &[PathBuf], saved: Option<&Spec>) -> Result<Vec<Box<d
     let mut readers = Vec::with_capacity(paths.len());
     for (index, path) in paths.iter().enumerate() {
         let expected = dims.map(|dims| dims[index]);
-        let reader = table::open_with_columns::<T>(path, expected)?;
+        let reader = table::open::<T>(path, expected)?;
         if let Some(expected) = expected
             && reader.columns() != expected
         {

@@ -1,8 +1,11 @@
-//! Feature construction beside the textbook implementation, and the transform beside its reference.
+//! Feature construction beside scikit-learn and a textbook implementation, and the transform beside its reference.
 //!
-//! `make bench`. One thread, f32, output buffer reused, best of several runs; ratios are from the same run.
+//! `make bench`. One thread, f32, output buffer reused, best of several runs; all columns are from the same run. The
+//! scikit-learn column needs `ARGAND_PYTHON`, an interpreter with the packages of `requirements.txt`.
 
 use std::hint::black_box;
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use argand::rng::{Purpose, Stream};
@@ -46,6 +49,25 @@ fn textbook(x: &[f32], dim: usize, degree: usize, signs: &[f32], sampled: &[usiz
     }
 }
 
+/// Milliseconds of scikit-learn's PolynomialCountSketch for each shape, if there is an interpreter to ask.
+fn sklearn(shapes: &[[usize; 4]]) -> Option<Vec<f64>> {
+    let Some(python) = std::env::var_os("ARGAND_PYTHON") else {
+        eprintln!("ARGAND_PYTHON is not set: no scikit-learn column");
+        return None;
+    };
+    let mut command = Command::new(python);
+    command.args(["-c", include_str!("sklearn_times.py")]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    for variable in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
+        command.env(variable, "1");
+    }
+    let mut child = command.spawn().expect("ARGAND_PYTHON runs");
+    let lines: Vec<String> = shapes.iter().map(|shape| shape.map(|size| size.to_string()).join(" ") + "\n").collect();
+    child.stdin.take().expect("piped").write_all(lines.concat().as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let times = String::from_utf8_lossy(&output.stdout).lines().map(|line| line.parse().expect("a number")).collect();
+    output.status.success().then_some(times)
+}
+
 fn main() {
     let single = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("one thread");
     single.install(|| {
@@ -61,7 +83,7 @@ fn main() {
             println!("| {} | {slow:.0} ns | {fast:.0} ns | {:.1} |", 1 << bits, slow / fast);
         }
 
-        println!("\nFeatures, f32, one thread, ms (in brackets: times faster than textbook product-srht)\n");
+        println!("\nFeatures, f32, one thread, ms (in brackets: times faster than scikit-learn)\n");
         let methods: Vec<Method> = Method::available()
             .into_iter()
             .filter(|method| method.field != Field::Complex && method.base != Base::TensorSrht)
@@ -70,16 +92,8 @@ fn main() {
             "| rows x d, p, D | textbook | {} |",
             methods.iter().map(Method::to_string).collect::<Vec<_>>().join(" | ")
         );
-        println!("|---|{}", "---:|".repeat(methods.len() + 1));
-        for (rows, dim, degree, features) in [
-            (1000, 784, 3, 512),
-            (1000, 784, 3, 2048),
-            (1000, 784, 3, 8192),
-            (1000, 784, 7, 8192),
-            (20000, 63, 3, 2048),
-            (20000, 15, 3, 512),
-            (1000, 4095, 3, 8192),
-        ] {
+        println!("|---|{}", "---:|".repeat(methods.len() + 2));
+        for (index, [rows, dim, degree, features]) in shapes.into_iter().enumerate() {
             let x = data(rows * dim);
             let mut out = vec![0.0_f32; rows * features];
             let mut stream = Stream::new(2, Purpose::Rows, 0, 0);
@@ -87,7 +101,10 @@ fn main() {
             let padded = dim.next_power_of_two() as u32;
             let sampled: Vec<usize> = (0..degree * features).map(|_| stream.below(padded) as usize).collect();
             let slow = best(|| textbook(&x, dim, degree, &signs, &sampled, black_box(&mut out))).as_secs_f64();
-            print!("| {rows} x {dim}, {degree}, {features} | {:.1} |", slow * 1e3);
+            let rival = rivals.as_ref().and_then(|times| times.get(index)).copied();
+            let against = |time: f64| rival.map_or(String::new(), |rival| format!(" ({:.0}x)", rival / 1e3 / time));
+            let rival = rival.map_or("-".to_owned(), |rival| format!("{rival:.0}"));
+            print!("| {rows} x {dim}, {degree}, {features} | {rival} | {:.1}{} |", slow * 1e3, against(slow));
             for &method in &methods {
                 let sketch =
                     Spec::new(dim, degree, features).with_method(method).sample::<f32>().expect("a valid spec");
@@ -97,7 +114,7 @@ fn main() {
                     sketch.transform_into(&[x], out).expect("finite");
                 })
                 .as_secs_f64();
-                print!(" {:.2} ({:.1}) |", time * 1e3, slow / time);
+                print!(" {:.1}{} |", time * 1e3, against(time));
             }
             println!();
         }

@@ -87,11 +87,8 @@ pub(crate) fn load<T: Scalar>(input: &Input<'_, T>, first: usize, root_gamma: T,
         }
         Input::Sparse(sparse) => {
             body.fill([T::ZERO; LANES]);
-            for row in 0..rows {
-                for (column, value) in sparse.row(first + row) {
-                    body[column][row] += value * root_gamma;
-                }
-            }
+            let entries = (0..rows).flat_map(|row| sparse.row(first + row).map(move |entry| (row, entry)));
+            entries.for_each(|(row, (column, value))| body[column][row] += value * root_gamma);
         }
     }
     constant.fill([root_coef0; LANES]);

@@ -19,4 +19,9 @@ pub use error::Error;
 pub use rows::{Indices, Input, Rows, RowsMut, SparseRows};
 pub use scalar::Scalar;
 pub use sketch::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
+
 pub use spec::{Base, Field, InputDims, Kernel, Method, Shape, Spec};

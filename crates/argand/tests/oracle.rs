@@ -1,5 +1,6 @@
 //! Every method against the naive oracle, and the oracle against cases worked out by hand.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::cast_possible_truncation, reason = "test sizes are small")]
 
 mod common;
 

@@ -2,7 +2,8 @@
 //!
 //! Every comparison is a z-score with a bound of [`Z_BOUND`]. With about 450 comparisons, all of them hold for a
 //! correct sketch with probability above 0.997 before the seeds are fixed; with the seeds fixed, always.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::cast_possible_truncation, reason = "test sizes are small")]
 
 mod common;
 
@@ -11,7 +12,11 @@ use common::*;
 use rayon::prelude::*;
 
 const Z_BOUND: f64 = 4.5;
-const SEEDS: u64 = 6000;
+
+/// Sketches per comparison: 6000, or what `ARGAND_SEEDS` says.
+fn seeds() -> u64 {
+    std::env::var("ARGAND_SEEDS").map_or(6000, |seeds| seeds.parse().expect("ARGAND_SEEDS is a number"))
+}
 
 /// Compares the estimates of all seeds with the truth: mean, variance and pseudo-variance.
 fn check(truth: Truth, estimates: &[Complex]) -> Result<(), String> {
@@ -57,7 +62,7 @@ fn truth_of(spec: &Spec, pairs: &[[Vec<f64>; 2]]) -> Truth {
 }
 
 fn estimates(spec: &Spec, pairs: &[[Vec<f64>; 2]]) -> Vec<Complex> {
-    (0..SEEDS)
+    (0..seeds())
         .into_par_iter()
         .map(|seed| {
             let (x, y) = features(&spec.clone().with_seed(seed), pairs);
@@ -136,7 +141,7 @@ fn the_test_tells_sampling_with_from_without_replacement() {
 /// A wrong sketch fails: the same comparison, on features that were tampered with.
 fn fails(spec: &Spec, tamper: impl Fn(&Spec, &[f64]) -> Vec<f64> + Sync) -> String {
     let pairs = pairs(&spec.inputs, 0.0);
-    let estimates: Vec<Complex> = (0..SEEDS)
+    let estimates: Vec<Complex> = (0..seeds())
         .into_par_iter()
         .map(|seed| {
             let spec = spec.clone().with_seed(seed);
@@ -155,7 +160,7 @@ fn one_row(spec: &Spec, x: &[f64]) -> Vec<f64> {
 fn tampering_that_changes_nothing_passes() {
     let spec = Spec::new(6, 2, 16);
     let pairs = pairs(&spec.inputs, 0.0);
-    let estimates: Vec<Complex> = (0..SEEDS)
+    let estimates: Vec<Complex> = (0..seeds())
         .into_par_iter()
         .map(|seed| {
             let spec = spec.clone().with_seed(seed);

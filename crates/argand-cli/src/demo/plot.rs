@@ -37,43 +37,46 @@ fn draw(title: &str, measured: &[Measurement]) -> Result<String, Box<dyn std::er
                 values.fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
             (low.max(1e-12) / margin)..(high.max(1e-12) * margin)
         };
+        // Features are drawn by their base-2 logarithm: ticks at powers of two.
+        let doublings = |line: &Measurement| (line.features as f64).log2();
         let features = bounds(&mut measured.iter().map(|line| line.features as f64), 1.15);
+        let features = features.start.log2()..features.end.log2();
         let errors = bounds(&mut measured.iter().map(|line| line.mean), 1.25);
         let area = SVGBackend::with_string(&mut svg, (860, 480)).into_drawing_area();
         area.fill(&WHITE)?;
+        let first_line = measured.chunk_by(|a, b| a.method == b.method).next().unwrap_or_default();
         let mut chart = ChartBuilder::on(&area)
             .caption(title, ("sans-serif", 20))
             .margin(14)
             .x_label_area_size(44)
             .y_label_area_size(64)
-            .build_cartesian_2d(features.log_scale(), errors.log_scale())?;
+            .build_cartesian_2d(features, errors.log_scale())?;
         chart
             .configure_mesh()
             .x_desc("features D")
             .y_desc("relative Frobenius error")
-            .x_label_formatter(&|value| format!("{value:.0}"))
-            .y_label_formatter(&|value| format!("{value:.3}"))
+            .x_labels(first_line.len().clamp(2, 12))
+            .x_label_formatter(&|doublings| format!("{:.0}", doublings.exp2()))
+            .y_label_formatter(&|value| ((value * 1e4).round() / 1e4).to_string())
             .light_line_style(WHITE)
             .label_style(("sans-serif", 14))
             .draw()?;
-        let mut rest = measured;
-        while let Some(first) = rest.first() {
-            let (lines, others) = rest.split_at(rest.iter().take_while(|line| line.method == first.method).count());
-            rest = others;
+        for lines in measured.chunk_by(|a, b| a.method == b.method) {
+            let method = lines[0].method;
             // Real sketches are dashed, complex ones solid.
-            let style = colour(first.method.base).stroke_width(2);
-            let points = lines.iter().map(|line| (line.features as f64, line.mean));
-            let drawn = if first.method.field == Field::Real {
+            let style = colour(method.base).stroke_width(2);
+            let points = lines.iter().map(|line| (doublings(line), line.mean));
+            let dashed = method.field == Field::Real;
+            let drawn = if dashed {
                 chart.draw_series(DashedLineSeries::new(points.clone(), 6, 5, style))?
             } else {
                 chart.draw_series(LineSeries::new(points.clone(), style))?
             };
-            let dashed = first.method.field == Field::Real;
-            drawn.label(first.method.to_string()).legend(move |(x, y)| {
+            drawn.label(method.to_string()).legend(move |(x, y)| {
                 let end = if dashed { x + 9 } else { x + 22 };
                 PathElement::new(vec![(x, y), (end, y)], style)
             });
-            chart.draw_series(points.map(|point| Circle::new(point, 3, colour(first.method.base).filled())))?;
+            chart.draw_series(points.map(|point| Circle::new(point, 3, colour(method.base).filled())))?;
         }
         chart
             .configure_series_labels()

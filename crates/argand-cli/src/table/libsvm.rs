@@ -154,14 +154,14 @@ fn parse_row<T: Element>(line: &[u8], columns: Option<usize>, entry: &mut impl F
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use super::super::{open, open_with_columns, tests::Scratch};
+    use super::super::{open, tests::Scratch};
     use super::*;
 
     #[test]
     fn rows_become_sparse_blocks() {
         let text = "\u{feff}# made by hand\n+1 qid:3 1:0.5 4:-2e1 # why\r\n\n-1\n0 2:1\n3.5 3:nan";
         let scratch = Scratch::new("x.svm", text);
-        let mut reader = open::<f64>(&scratch.path).unwrap();
+        let mut reader = open::<f64>(&scratch.path, None).unwrap();
         assert_eq!((reader.columns(), reader.rows()), (4, Some(4)));
         let mut block = Block::default();
         assert_eq!(reader.read(3, &mut block), Ok(3));
@@ -177,11 +177,11 @@ mod tests {
     #[test]
     fn columns_can_be_imposed() {
         let scratch = Scratch::new("x.libsvm", "1 1:1\n2 3:1\n");
-        assert_eq!(open_with_columns::<f32>(&scratch.path, Some(7)).unwrap().columns(), 7);
-        let failure = open_with_columns::<f32>(&scratch.path, Some(2)).err().unwrap();
+        assert_eq!(open::<f32>(&scratch.path, Some(7)).unwrap().columns(), 7);
+        let failure = open::<f32>(&scratch.path, Some(2)).err().unwrap();
         assert!(failure.to_string().contains("line 2 (counted from 1) has index 3, and the table has 2 columns"));
         let scratch = Scratch::new("x.libsvm", "1\n");
-        assert_eq!(open_with_columns::<f32>(&scratch.path, Some(1)).unwrap().columns(), 1);
+        assert_eq!(open::<f32>(&scratch.path, Some(1)).unwrap().columns(), 1);
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
             ("", "is empty"),
         ] {
             let scratch = Scratch::new("x.svmlight", text);
-            let failure = open::<f32>(&scratch.path).err().unwrap();
+            let failure = open::<f32>(&scratch.path, None).err().unwrap();
             assert_eq!(failure.exit_code(), 2);
             assert!(failure.to_string().contains(message), "{failure} does not say {message}");
         }

@@ -260,24 +260,13 @@ impl Format {
     }
 }
 
-/// Opens a table for reading.
+/// Opens a table for reading. `columns` is the number that a LIBSVM file is to have, if known: such a file names only
+/// the columns that it uses. Other formats tell their number of columns and ignore this one.
 ///
 /// # Errors
-/// [`Failure::Input`] if the ending is unknown, the file is missing, or its contents are not a table of numbers with at
-/// least one row and one column.
-pub(crate) fn open<T: Element>(path: &Path) -> Result<Box<dyn Reader<T>>, Failure> {
-    open_with_columns(path, None)
-}
-
-/// [`open`], with the number of columns that a LIBSVM file is to have: it names only the columns that it uses. Other
-/// formats tell their number of columns and ignore this one.
-///
-/// # Errors
-/// As [`open`]; and [`Failure::Input`] if a LIBSVM file uses a column beyond `columns`.
-pub(crate) fn open_with_columns<T: Element>(
-    path: &Path,
-    columns: Option<usize>,
-) -> Result<Box<dyn Reader<T>>, Failure> {
+/// [`Failure::Input`] if the ending is unknown, the file is missing, its contents are not a table of numbers with at
+/// least one row and one column, or a LIBSVM file uses a column beyond `columns`.
+pub(crate) fn open<T: Element>(path: &Path, columns: Option<usize>) -> Result<Box<dyn Reader<T>>, Failure> {
     Ok(match Format::of(path)? {
         Format::Npy => Box::new(npy::NpyReader::open(path)?),
         Format::Csv => Box::new(csv::CsvReader::open(path)?),

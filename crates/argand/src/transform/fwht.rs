@@ -159,7 +159,7 @@ mod tests {
 
     /// Straight from the definition; itself checked on H₁, H₂ and H₄ written by hand.
     fn naive(data: &[f64]) -> Vec<f64> {
-        let sign = |bits: usize| if bits.count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+        let sign = |bits: usize| if bits.count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
         (0..data.len()).map(|j| data.iter().enumerate().map(|(k, x)| sign(j & k) * x).sum()).collect()
     }
 
@@ -192,7 +192,7 @@ mod tests {
             let mut got = data.clone();
             fwht(&mut got).unwrap();
             assert!(got == want, "f64, 2^{bits}");
-            let mut want: Vec<f32> = data.iter().map(|&x| x as f32).collect();
+            let mut want: Vec<f32> = data.iter().map(|&x| f32::from_f64(x)).collect();
             let mut got = want.clone();
             reference(&mut want);
             fwht(&mut got).unwrap();

@@ -1,6 +1,5 @@
 //! What the tests share: a naive oracle, exact kernels, Table 1 of the paper, and tolerances.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use argand::rng::{Purpose, Stream};
 use argand::{Base, FeatureMap, Field, Input, InputDims, Kernel, Method, Rows, Scalar, SparseRows, Spec};
@@ -127,7 +126,8 @@ pub fn matrix(spec: &Spec, factor: usize, dim: usize) -> Vec<Vec<Complex>> {
             if factor == 0 {
                 chosen.sort_unstable();
             }
-            let hadamard = |row: usize, column: usize| if (row & column).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+            let hadamard =
+                |row: usize, column: usize| if (row & column).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
             chosen
                 .iter()
                 .map(|&row| (0..dim).map(|k| times((hadamard(row % padded, k), 0.0), diagonal[k])).collect())

@@ -1,0 +1,45 @@
+# Everything a user or a developer runs. Needs a Rust toolchain; `make test-slow` also Python 3.10 or newer,
+# and `make bench` 3.11.
+
+CARGO ?= cargo
+PYTHON ?= python3
+VENV := .venv
+
+.PHONY: demo test test-slow bench figures clean
+
+# The sketches at work on handwritten digits.
+demo:
+	$(CARGO) run --locked --release --quiet --package argand-cli -- demo
+
+# What CI runs: format, lints, documentation, tests.
+test:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets --quiet -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --workspace --no-deps --quiet
+	$(CARGO) test --locked --workspace
+
+# The statistics with ten times the seeds, and a 4 GB file through a bounded memory (about 9 GB of disk).
+test-slow:
+	ARGAND_SEEDS=60000 $(CARGO) test --locked --release --package argand --test statistics
+	$(CARGO) build --locked --release --package argand-cli
+	scripts/memory-test.sh "$$($(CARGO) metadata --format-version 1 --no-deps | \
+		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
+
+# Times beside the alternatives, one thread each, in one run.
+bench: $(VENV)/sklearn
+	ARGAND_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) bench --locked --package argand
+
+$(VENV)/sklearn:
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement crates/argand/benches/requirements.txt
+	touch $@
+
+# The picture in the README.
+figures:
+	$(CARGO) run --locked --release --quiet --package argand-cli -- demo --seeds 30 \
+		--features 64,128,256,512,1024,2048 --plot docs/demo.svg \
+		--method gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-srht,ctr-product-srht
+
+clean:
+	$(CARGO) clean
+	rm -rf $(VENV)
