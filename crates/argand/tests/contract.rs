@@ -201,7 +201,7 @@ fn message<V: std::fmt::Debug>(result: Result<V, Error>) -> String {
 fn bad_inputs_are_errors_and_write_nothing() {
     let sketch = Spec::distinct(&[3, 2], 4).sample::<f32>().unwrap();
     let (x, y) = ([1.0_f32; 6], [1.0_f32; 4]);
-    let mut out = vec![-1.0_f32; 8];
+    let mut out = [-1.0_f32; 8];
     let mut run = |inputs: &[Input<'_, f32>], rows: usize, columns: usize| {
         let error =
             message(sketch.transform_into(inputs, RowsMut::new(&mut out[..rows * columns], rows, columns).unwrap()));
