@@ -28,11 +28,17 @@ Data: E. Alpaydin and C. Kaynak (1998), Optical Recognition of Handwritten Digit
 https://doi.org/10.24432/C50P49, CC BY 4.0.")]
 pub(crate) struct Arguments {
     /// Degree of the kernel.
-    #[arg(long, value_name = "P", default_value_t = 3)]
+    #[arg(long, value_name = "P", default_value_t = 3, allow_negative_numbers = true)]
     degree: usize,
 
     /// Numbers of features to try.
-    #[arg(long, value_name = "D,...", value_delimiter = ',', default_value = "128,512,2048")]
+    #[arg(
+        long,
+        value_name = "D,...",
+        value_delimiter = ',',
+        default_value = "128,512,2048",
+        allow_negative_numbers = true
+    )]
     features: Vec<usize>,
 
     /// Methods to try [default: all with real output].
@@ -40,15 +46,15 @@ pub(crate) struct Arguments {
     method: Vec<Method>,
 
     /// Sketches drawn per method and number of features.
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     seeds: u64,
 
     /// Rows of the data to use.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, allow_negative_numbers = true)]
     rows: usize,
 
     /// Number of threads [default: all cores].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
 
     /// Draw the errors into an SVG picture.
@@ -99,7 +105,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map(|(method, features)| {
             let mut spec = Spec::new(COLUMNS, arguments.degree, features).with_method(method);
             spec.kernel = Kernel { gamma: 0.5, coef0: 0.5, ..spec.kernel };
-            spec.validate().map_err(|error| Failure::Input(format!("--{error}")))?;
+            spec.validate().map_err(|error| Failure::argument(&error))?;
+            let bytes = (arguments.rows * size_of::<f32>()) as u64 * features as u64;
+            if bytes > argand::DEFAULT_MEMORY_LIMIT {
+                let what = format!("{features} for {} rows take {bytes} bytes", arguments.rows);
+                return Err(Failure::Input(format!("--features: expected fewer, as {what}")));
+            }
             Ok(spec)
         })
         .collect::<Result<Vec<_>, Failure>>()?;
@@ -150,7 +161,7 @@ fn measure_all(arguments: &Arguments, specs: &[Spec]) -> Result<Vec<Measurement>
 }
 
 fn measure(spec: &Spec, data: &[f32], exact: &[f32], seeds: u64) -> Result<Measurement, Failure> {
-    let wrong = |error: argand::Error| Failure::Input(format!("--{error}"));
+    let wrong = |error: argand::Error| Failure::argument(&error);
     let rows = data.len() / COLUMNS;
     let mut features = vec![0.0_f32; rows * spec.features];
     let mut errors = Vec::new();

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use argand::Error;
+
 /// Why a command stopped. Messages start with the path or argument they are about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -22,6 +24,18 @@ impl Failure {
         }
     }
 
+    /// What the library says of an argument, under the name that users of the command line know.
+    pub(crate) fn argument(error: &Error) -> Self {
+        Self::Input(match error {
+            // Not an option: the columns are those of the files.
+            Error::Invalid { argument, expected, received } if argument == "input_dim" => {
+                format!("IN: expected {expected}, got {received}")
+            }
+            Error::Invalid { .. } | Error::Unavailable { .. } => format!("--{error}"),
+            other => other.to_string(),
+        })
+    }
+
     /// A fault in the contents or the whereabouts of `path`.
     pub(crate) fn input(path: &Path, what: impl fmt::Display) -> Self {
         Self::Input(format!("{}: {what}", path.display()))
@@ -34,6 +48,7 @@ impl Failure {
             io::ErrorKind::NotFound
             | io::ErrorKind::PermissionDenied
             | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
             | io::ErrorKind::ReadOnlyFilesystem
             | io::ErrorKind::InvalidFilename => Self::Input(message),
             _ => Self::Other(message),

@@ -1,7 +1,8 @@
 //! `argand info`: what a saved sketch is.
 
 use std::fmt::Write;
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use argand::{Field, InputDims, Spec};
@@ -24,11 +25,12 @@ const LONGEST_SPEC: u64 = 1 << 20;
 
 /// Reads and checks a spec file.
 pub(crate) fn read_spec(path: &Path) -> Result<Spec, Failure> {
-    let length = fs::metadata(path).map_err(|error| Failure::io(path, "open", &error))?.len();
-    if length > LONGEST_SPEC {
-        return Err(Failure::input(path, format!("is no spec file: it has {length} bytes")));
+    let file = File::open(path).map_err(|error| Failure::io(path, "open", &error))?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST_SPEC + 1).read_to_end(&mut bytes).map_err(|error| Failure::io(path, "read", &error))?;
+    if bytes.len() as u64 > LONGEST_SPEC {
+        return Err(Failure::input(path, format!("is no spec file: it has more than {LONGEST_SPEC} bytes")));
     }
-    let bytes = fs::read(path).map_err(|error| Failure::io(path, "read", &error))?;
     let text = String::from_utf8(bytes).map_err(|_| Failure::input(path, "is no spec file: it is not text"))?;
     Spec::from_json(&text).map_err(|error| Failure::input(path, error))
 }

@@ -18,7 +18,7 @@ use failure::Failure;
 ///
 /// Turns rows of numbers into random features whose inner products approximate (gamma <x,y> + coef0)^degree.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "argand", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -66,10 +66,13 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Far more threads than cores help nobody, and the system fails to start them in ways that cannot be caught.
+const MOST_THREADS: usize = 1024;
+
 /// Runs `work` on `threads` threads, or on all cores.
 fn on_threads<R: Send>(threads: Option<usize>, work: impl FnOnce() -> R + Send) -> Result<R, Failure> {
-    if threads == Some(0) {
-        return Err(Failure::Input("--threads: expected at least 1, got 0".to_owned()));
+    if let Some(threads) = threads.filter(|threads| !(1..=MOST_THREADS).contains(threads)) {
+        return Err(Failure::Input(format!("--threads: expected 1 to {MOST_THREADS}, got {threads}")));
     }
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads.unwrap_or(0))

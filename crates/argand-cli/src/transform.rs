@@ -1,5 +1,6 @@
 //! `argand transform`: from tables of inputs to a table of features, block by block.
 
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -49,11 +50,11 @@ pub(crate) struct Arguments {
     dtype: Dtype,
 
     /// Number of threads [default: all cores].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
 
     /// Most memory the sketch itself may take, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = argand::DEFAULT_MEMORY_LIMIT >> 20)]
+    #[arg(long, value_name = "MIB", default_value_t = argand::DEFAULT_MEMORY_LIMIT >> 20, allow_negative_numbers = true)]
     memory_limit: u64,
 
     /// Say nothing on success.
@@ -65,11 +66,11 @@ pub(crate) struct Arguments {
 #[derive(Debug, clap::Args)]
 struct SketchArguments {
     /// Degree of the kernel [default: 2; with several inputs, their number].
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     degree: Option<usize>,
 
     /// Number of real output columns.
-    #[arg(long, value_name = "D", default_value_t = 1024)]
+    #[arg(long, value_name = "D", default_value_t = 1024, allow_negative_numbers = true)]
     features: usize,
 
     /// gaussian, rademacher, product-srht or tensor-srht, with ctr- or complex- before it or not.
@@ -85,7 +86,7 @@ struct SketchArguments {
     coef0: f64,
 
     /// Where the random numbers come from: same seed, same features.
-    #[arg(long, value_name = "S", default_value_t = 0)]
+    #[arg(long, value_name = "S", default_value_t = 0, allow_negative_numbers = true)]
     seed: u64,
 }
 
@@ -111,8 +112,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
     let saved = arguments.spec.as_deref().map(read_spec).transpose()?;
-    if arguments.save_spec.as_ref() == Some(&arguments.output) {
-        return Err(Failure::Input("--save-spec: expected another file than the output".to_owned()));
+    if let Some(path) = arguments.save_spec.as_deref() {
+        let taken = |other: &PathBuf| resolve(other) == resolve(path);
+        if arguments.inputs.iter().chain([&arguments.output]).any(taken) {
+            let what = "expected another file than the input and the output";
+            return Err(Failure::Input(format!("--save-spec: {what}, got {}", path.display())));
+        }
     }
     let mut readers = open(&arguments.inputs, saved.as_ref())?;
     let spec = match saved {
@@ -120,25 +125,32 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
         None => describe(&arguments.sketch, &readers.iter().map(|reader| reader.columns()).collect::<Vec<_>>())?,
     };
     let limit = arguments.memory_limit.saturating_mul(1 << 20);
+    let wrong = |error: Error| match error {
+        Error::TooLarge { .. } => Failure::Input(format!("{error} (--memory-limit)")),
+        _ => Failure::Input(error.to_string()),
+    };
+    let needed = spec.memory_bytes::<T>().map_err(wrong)?;
+    if needed > limit {
+        return Err(wrong(Error::TooLarge { needed, limit }));
+    }
     // Both files are created before the work, so that a bad path is found at once, and appear after it.
-    let spec_file = arguments.save_spec.as_deref().map(AtomicFile::create).transpose()?;
+    let mut spec_file = arguments.save_spec.as_deref().map(AtomicFile::create).transpose()?;
+    if let (Some(file), Some(path)) = (&mut spec_file, &arguments.save_spec) {
+        let written = file.write_all(spec.to_json().as_bytes()).and_then(|()| file.flush());
+        written.map_err(|error| Failure::io(path, "write", &error))?;
+    }
     let columns = match spec.method.field {
         Field::Complex => Columns::Complex(spec.rows()),
         Field::Real | Field::ComplexToReal => Columns::Real(spec.features),
     };
-    spec.validate().map_err(|error| Failure::Input(error.to_string()))?;
     let mut writer = table::create::<T>(&arguments.output, columns)?;
     let begun = Instant::now();
     let rows = on_threads(arguments.threads, || {
-        let sketch = spec.sample_within::<T>(limit).map_err(|error| match error {
-            Error::TooLarge { .. } => Failure::Input(format!("{error} (--memory-limit)")),
-            _ => Failure::Input(error.to_string()),
-        })?;
+        let sketch = spec.sample_within::<T>(limit).map_err(wrong)?;
         stream(&sketch, &mut readers, &arguments.inputs, |features| writer.write(features))
     })??;
     writer.finish()?;
-    if let (Some(mut file), Some(path)) = (spec_file, &arguments.save_spec) {
-        file.write_all(spec.to_json().as_bytes()).map_err(|error| Failure::io(path, "write", &error))?;
+    if let Some(file) = spec_file {
         file.commit()?;
     }
     if !arguments.quiet {
@@ -152,6 +164,13 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+/// The file that a path leads to, however it is spelt.
+fn resolve(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let new = || Some(fs::canonicalize(folder).ok()?.join(path.file_name()?));
+    fs::canonicalize(path).ok().or_else(new).unwrap_or_else(|| path.to_path_buf())
 }
 
 /// Opens all tables and checks that they fit each other and the saved spec, as far as can be told without reading them.
@@ -198,7 +217,7 @@ fn describe(arguments: &SketchArguments, dims: &[usize]) -> Result<Spec, Failure
     }
     spec.kernel = Kernel { gamma: arguments.gamma, coef0: arguments.coef0, ..spec.kernel };
     spec = spec.with_method(arguments.method).with_seed(arguments.seed);
-    spec.validate().map_err(|error| Failure::Input(format!("--{error}")))?;
+    spec.validate().map_err(|error| Failure::argument(&error))?;
     Ok(spec)
 }
 
@@ -235,7 +254,7 @@ fn stream<T: Scalar + Element>(
             return Ok(done);
         }
         features.resize(rows * sketch.output_dim(), T::ZERO);
-        sketch_block(sketch, &blocks, rows, &mut features).map_err(|error| explain(error, done, paths))?;
+        sketch_block(sketch, &blocks, rows, &mut features).map_err(|error| explain::<T>(error, done, paths))?;
         write(&features)?;
         done += rows;
         progress.update(readers, done);
@@ -259,7 +278,7 @@ fn sketch_block<T: Scalar>(sketch: &Sketch<T>, blocks: &[Block<T>], rows: usize,
 }
 
 /// The library's error about one block, in terms of the files.
-fn explain(error: Error, rows_before: usize, paths: &[PathBuf]) -> Failure {
+fn explain<T: Scalar>(error: Error, rows_before: usize, paths: &[PathBuf]) -> Failure {
     let all = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     match error {
         Error::NotFinite { argument, row, column, value } => {
@@ -267,9 +286,13 @@ fn explain(error: Error, rows_before: usize, paths: &[PathBuf]) -> Failure {
             let index = argument.rsplit(' ').next().and_then(|index| index.parse().ok()).unwrap_or(0);
             let path: &Path = paths.get(index).map_or(Path::new(""), PathBuf::as_path);
             let row = rows_before + row;
-            let what =
-                format!("row {row}, column {column} (both counted from 0) is {value}; replace it or drop the row");
-            Failure::input(path, what)
+            let rounded = if value.is_infinite() && T::NAME == "f32" {
+                ", or use --dtype f64 if the file has a finite number there that is too large for f32"
+            } else {
+                ""
+            };
+            let place = format!("row {row}, column {column} (both counted from 0)");
+            Failure::input(path, format!("{place} is {value}; replace it or drop the row{rounded}"))
         }
         Error::Overflow { row, dtype } => {
             let advice = if dtype == "f32" { ", or use --dtype f64" } else { "" };

@@ -52,8 +52,14 @@ impl<T: Element> CsvReader<T> {
         };
         let mut any = reader.advance()?;
         reader.columns = reader.record.len();
-        // An empty field makes no header: more likely a number is missing, and the line must not be lost.
-        if reader.record.iter().any(|field| !field.trim_ascii().is_empty() && parse_number::<T>(field).is_none()) {
+        // A row in which a number is missing or misspelt must not be lost as a header: that has no numbers.
+        let name = |field: &[u8]| !field.trim_ascii().is_empty() && parse_number::<T>(field).is_none();
+        if let Some(index) = reader.record.iter().position(name) {
+            if reader.record.iter().any(|field| parse_number::<T>(field).is_some()) {
+                let place = format!("line {}, field {}", reader.line, index + 1);
+                let found = quoted(&reader.record[index]);
+                return Err(reader.wrong(&place, &format!("has {found} beside numbers; a header has only names")));
+            }
             any = reader.advance()?;
         }
         if !any {
@@ -189,8 +195,7 @@ pub(super) struct CsvWriter<T> {
 impl<T: Element> CsvWriter<T> {
     pub(super) fn create(path: &Path, columns: Columns) -> Result<Self, Failure> {
         let mut file = AtomicFile::create(path)?;
-        let names: Vec<_> = columns.names().collect();
-        writeln!(file, "{}", names.join(",")).map_err(|error| Failure::io(path, "write", &error))?;
+        write_names(&mut file, columns).map_err(|error| Failure::io(path, "write", &error))?;
         Ok(Self { path: path.to_path_buf(), file, width: columns.width(), element: PhantomData })
     }
 
@@ -206,6 +211,14 @@ impl<T: Element> CsvWriter<T> {
         }
         Ok(())
     }
+}
+
+fn write_names(file: &mut AtomicFile, columns: Columns) -> io::Result<()> {
+    for (column, name) in columns.names().enumerate() {
+        let separator = if column == 0 { "" } else { "," };
+        write!(file, "{separator}{name}")?;
+    }
+    file.write_all(b"\n")
 }
 
 impl<T: Element> Writer<T> for CsvWriter<T> {
@@ -253,6 +266,8 @@ mod tests {
             ("1,2\r\n3,x\r\n", "line 2, field 2 (counted from 1) has \"x\" instead of a number"),
             ("1,2\n,4\n", "line 2, field 1 (counted from 1) has nothing instead of a number"),
             ("1,\n3,4\n", "line 1, field 2 (counted from 1) has nothing"),
+            ("1,2,N/A\n3,4,5\n", "line 1, field 3 (counted from 1) has \"N/A\" beside numbers"),
+            ("1,\"2\n3,4\n", "line 1, field 2 (counted from 1) has \"2\\n3,4\" beside numbers"),
             ("\"a\nb\",c\n1,2\n3, \n", "line 4, field 2 (counted from 1)"),
             ("1,2\n3,4,5\n", "line 2 (counted from 1) has 3 fields instead of the 2 of the first line"),
             ("a,b\n1\n", "line 2 (counted from 1) has 1 fields instead of the 2"),

@@ -11,6 +11,9 @@ use crate::failure::Failure;
 /// Bytes asked of the system at a time.
 const BUFFER: usize = 1 << 18;
 
+/// The library takes tables of at most 2^31 columns; this is the last of them, counted from 0.
+const LAST_COLUMN: u32 = (1 << 31) - 1;
+
 /// Reads a LIBSVM file. Labels are checked and left aside.
 pub(super) struct LibsvmReader<T> {
     lines: Lines,
@@ -144,8 +147,10 @@ fn parse_row<T: Element>(line: &[u8], columns: Option<usize>, entry: &mut impl F
             return Err(format!("has index {index}, and the table has {columns} columns"));
         }
         previous = index;
-        let column =
-            u32::try_from(index - 1).map_err(|_| format!("has index {index}; the largest possible is 2^32"))?;
+        let column = u32::try_from(index - 1)
+            .ok()
+            .filter(|&column| column <= LAST_COLUMN)
+            .ok_or_else(|| format!("has index {index}; the largest possible is 2^31"))?;
         entry(column, parse_number(value).ok_or_else(malformed)?);
     }
     Ok(true)
@@ -196,7 +201,8 @@ mod tests {
             ("1 1\n", "has \"1\" instead of index:value"),
             ("a 1:1\n", "starts with \"a\" instead of a number as label"),
             ("1:1\n", "starts with \"1:1\" instead of a number as label"),
-            ("1 4294967297:1\n", "has index 4294967297; the largest possible is 2^32"),
+            ("1 2147483649:1\n", "has index 2147483649; the largest possible is 2^31"),
+            ("1 4294967297:1\n", "has index 4294967297; the largest possible is 2^31"),
             ("# nothing\n", "has 0 rows and 0 columns"),
             ("1\n2\n", "has 2 rows and 0 columns"),
             ("", "is empty"),

@@ -38,6 +38,8 @@ const GROUP: usize = 1 << 24;
 /// In wide tables a group grows until every column has this many bytes, up to four times the above. The description of
 /// a column in a group stays in memory to the end, for the writer and for every reader: some 700 bytes each.
 const GROUP_COLUMN: usize = 1 << 16;
+/// The most columns that are written; a column takes 1500 bytes of memory even in a file of one row.
+const MOST_COLUMNS: usize = 1 << 20;
 
 /// Reads a Parquet file of numeric columns.
 ///
@@ -284,8 +286,12 @@ pub(super) struct ParquetWriter<T: Element> {
 
 impl<T: Element> ParquetWriter<T> {
     pub(super) fn create(path: &Path, columns: Columns) -> Result<Self, Failure> {
-        let file = AtomicFile::create(path)?;
         let width = columns.width();
+        if width > MOST_COLUMNS {
+            let what = format!("Parquet is not made for {width} columns, at most {MOST_COLUMNS}; write .npy");
+            return Err(Failure::input(path, what));
+        }
+        let file = AtomicFile::create(path)?;
         let bytes = (width * GROUP_COLUMN).clamp(GROUP, 4 * GROUP);
         let full = (bytes / size_of::<T>() / width.max(1)).max(1) * width;
         let open = || {

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Sends a file of 4 GB through `argand transform` and fails unless it passes within 300 MB of memory,
+# and unless killing it half-way leaves nothing behind. Takes the path to the program:
+#
+#   scripts/memory-test.sh target/release/argand
+#
+# Needs Linux, Python 3 and 5 GB of disk under ${TMPDIR:-/tmp}.
+set -euo pipefail
+
+if [[ $# -ne 1 || ! -x $1 ]]; then
+    echo "usage: $0 ARGAND, the path to the program" >&2
+    exit 2
+fi
+argand=$(realpath "$1")
+limit_mb=300
+flags=(--degree 3 --features 64 --seed 1)
+
+folder=$(mktemp -d "${TMPDIR:-/tmp}/argand-memory-test.XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+
+echo "writing 1,000,000 rows x 1,000 columns of f32"
+python3 - <<'PYTHON'
+import array, random, struct, sys
+
+ROWS, COLUMNS = 1_000_000, 1_000
+random.seed(1)
+# More numbers than a chunk takes; every chunk starts at another one, so that rows do not repeat.
+numbers = array.array("f", (random.uniform(-1, 1) for _ in range(1_500_007)))
+if sys.byteorder == "big":
+    numbers.byteswap()
+pool = memoryview(numbers).cast("B")
+chunk = 1_000 * COLUMNS * numbers.itemsize
+header = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }" % (ROWS, COLUMNS)
+with open("x.npy", "wb") as file:
+    file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + header.ljust(117).encode() + b"\n")
+    for index in range(ROWS // 1_000):
+        start = index * 7_919 % 500_000 * numbers.itemsize
+        file.write(pool[start : start + chunk])
+PYTHON
+stat --format '%n: %s bytes' x.npy
+
+# Runs the program and prints its seconds and its peak resident memory in bytes.
+measure() {
+    python3 - "$@" <<'PYTHON'
+import resource, subprocess, sys, time
+
+begun = time.monotonic()
+subprocess.run(sys.argv[1:], check=True)
+seconds = time.monotonic() - begun
+print(f"{seconds:.1f}", 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+PYTHON
+}
+
+for output in z.npy z.parquet; do
+    measured=$(measure "$argand" transform x.npy --output "$output" --quiet "${flags[@]}")
+    read -r seconds peak <<<"$measured"
+    echo "x.npy to $output: $((peak / 1000000)) MB of memory, $seconds s, $(stat --format %s "$output") bytes written"
+    if ((peak > limit_mb * 1000000)); then
+        echo "failed: the limit is $limit_mb MB" >&2
+        exit 1
+    fi
+    rm "$output"
+
+    "$argand" transform x.npy --output "$output" --save-spec sketch.json --quiet "${flags[@]}" &
+    sleep "$(python3 -c "print($seconds / 2)")"
+    kill -KILL $!
+    status=0
+    wait $! 2>/dev/null || status=$?
+    if ((status != 128 + 9)); then
+        echo "failed: it was to be killed, but ended with $status" >&2
+        exit 1
+    fi
+    left=$(ls -A)
+    if [[ $left != x.npy ]]; then
+        echo "failed: killed half-way, it left" $left >&2
+        exit 1
+    fi
+    echo "killed half-way: nothing is left of $output"
+done
