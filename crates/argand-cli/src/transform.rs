@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["degree", "features", "method", "gamma", "coef0", "seed"]
+        conflicts_with_all = ["degree", "features", "method", "craft_dim", "gamma", "coef0", "seed"]
     )]
     spec: Option<PathBuf>,
 
@@ -72,9 +72,14 @@ struct SketchArguments {
     #[arg(long, value_name = "D", default_value_t = 1024)]
     features: usize,
 
-    /// gaussian, rademacher, product-srht or tensor-srht, with ctr- or complex- before it or not.
+    /// [craft-][hierarchical-|chain-][ctr-|complex-]BASE with BASE one of gaussian, rademacher, product-srht,
+    /// tensor-srht and tensor-sketch.
     #[arg(long, value_name = "M", default_value = "ctr-product-srht")]
     method: Method,
+
+    /// Features before the down-projection of a craft- method [default: 32768].
+    #[arg(long, value_name = "E")]
+    craft_dim: Option<usize>,
 
     /// Factor of the inner product.
     #[arg(long, value_name = "G", default_value_t = 1.0, allow_negative_numbers = true)]
@@ -197,7 +202,14 @@ fn describe(arguments: &SketchArguments, dims: &[usize]) -> Result<Spec, Failure
         return Err(Failure::Input(format!("--degree: expected {}, one per input, got {degree}", dims.len())));
     }
     spec.kernel = Kernel { gamma: arguments.gamma, coef0: arguments.coef0, ..spec.kernel };
-    spec = spec.with_method(arguments.method).with_seed(arguments.seed);
+    let mut method = arguments.method;
+    if arguments.craft_dim.is_some() {
+        if method.craft.is_none() {
+            return Err(Failure::Input(format!("--craft-dim: expected a craft- method, got {method}")));
+        }
+        method.craft = arguments.craft_dim;
+    }
+    spec = spec.with_method(method).with_seed(arguments.seed);
     spec.validate().map_err(|error| Failure::Input(format!("--{error}")))?;
     Ok(spec)
 }

@@ -59,7 +59,8 @@ fn features_do_not_depend_on_threads_blocks_or_neighbours() {
 #[test]
 fn f32_agrees_with_f64() {
     for method in methods() {
-        let spec = Spec::new(300, 4, 512).with_method(method);
+        let mut spec = Spec::new(300, 4, 512).with_method(method);
+        spec.method.craft = spec.method.craft.map(|_| 1024);
         let x: Vec<f64> = uniform(1, 300, 0.0, 0.1).iter().map(|&x| f64::from(x as f32)).collect();
         let double = transform(&spec.sample::<f64>().unwrap(), std::slice::from_ref(&x));
         let single = transform(&spec.sample::<f32>().unwrap(), &[cast(&x)]);
@@ -157,8 +158,9 @@ proptest! {
 
     /// Φ(cx) = c^p Φ(x) without a constant, for powers of two, where scaling is exact.
     #[test]
-    fn homogeneous(dim in 1_usize..40, degree in 1_usize..5, half in 1_usize..40, seed: u64, which in 0_usize..12) {
-        let spec = Spec::new(dim, degree, 2 * half).with_seed(seed).with_method(methods()[which]);
+    fn homogeneous(dim in 1_usize..40, degree in 1_usize..5, half in 1_usize..40, seed: u64, which in 0_usize..75) {
+        let mut spec = Spec::new(dim, degree, 2 * half).with_seed(seed).with_method(methods()[which]);
+        spec.method.craft = spec.method.craft.map(|_| 2 * half + 6);
         let sketch = spec.sample::<f64>().unwrap();
         let x = uniform(seed, dim, -1.0, 1.0);
         let doubled: Vec<f64> = x.iter().map(|x| 2.0 * x).collect();
@@ -169,8 +171,9 @@ proptest! {
 
     /// Linear in each of several distinct inputs.
     #[test]
-    fn multilinear(first in 1_usize..20, second in 1_usize..20, half in 1_usize..20, seed: u64, which in 0_usize..12) {
-        let spec = Spec::distinct(&[first, second], 2 * half).with_seed(seed).with_method(methods()[which]);
+    fn multilinear(first in 1_usize..20, second in 1_usize..20, half in 1_usize..20, seed: u64, which in 0_usize..75) {
+        let mut spec = Spec::distinct(&[first, second], 2 * half).with_seed(seed).with_method(methods()[which]);
+        spec.method.craft = spec.method.craft.map(|_| 2 * half + 6);
         let sketch = spec.sample::<f64>().unwrap();
         let (x, y) = (uniform(seed, first, -1.0, 1.0), uniform(seed ^ 1, first, -1.0, 1.0));
         let other = uniform(seed ^ 2, second, -1.0, 1.0);
@@ -184,12 +187,14 @@ proptest! {
     /// A spec survives JSON, and its method survives its name.
     #[test]
     fn specs_round_trip(dim in 1_usize..1000, degree in 1_usize..9, half in 1_usize..1000, seed: u64,
-                        gamma in 0.0..1e3_f64, coef0 in 0.0..1e3_f64, which in 0_usize..12, distinct: bool) {
+                        gamma in 0.0..1e3_f64, coef0 in 0.0..1e3_f64, which in 0_usize..75, distinct: bool) {
         let mut spec = if distinct { Spec::distinct(&vec![dim; degree], 2 * half) } else { Spec::new(dim, degree, 2 * half) };
         spec = spec.with_seed(seed).with_method(methods()[which]);
         (spec.kernel.gamma, spec.kernel.coef0) = (gamma, coef0);
+        spec.method.craft = spec.method.craft.map(|_| 2 * half + 6);
         prop_assert_eq!(Spec::from_json(&spec.to_json()), Ok(spec.clone()));
-        prop_assert_eq!(spec.method.to_string().parse(), Ok(spec.method));
+        let named: Method = spec.method.to_string().parse().unwrap();
+        prop_assert_eq!(Method { craft: spec.method.craft, ..named }, spec.method);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sketches: from a [`Spec`] to features.
 
 mod product;
+mod shape;
 
 use rayon::prelude::*;
 
@@ -68,15 +69,19 @@ const MAX_BLOCK_ROWS: usize = 4096;
 /// A drawn sketch: inner products of its features approximate the kernel of its [`Spec`].
 ///
 /// # Formula
-/// Φ(x) = (W₁x̃ ∘ … ∘ W_p x̃) / √m with x̃ = (√γ x, √ν), and E⟨Φ(x), Φ(y)⟩ = (γ⟨x, y⟩ + ν)^p.
+/// A flat sketch is Φ(x) = (W₁x̃ ∘ … ∘ W_p x̃) / √m with x̃ = (√γ x, √ν). A hierarchical one multiplies two halves of the
+/// factors, each projected again, and so does a chain with one factor at a time; every product is divided by √m.
+/// TensorSketch is the inverse Fourier transform of such products. CRAFT is (1/√D) P H S z of the E features z of any of
+/// them. All are unbiased: E⟨Φ(x), Φ(y)⟩ = (γ⟨x, y⟩ + ν)^p.
 ///
 /// # Reference
-/// Eq. 4 and Alg. 1 of the paper.
+/// Eq. 4 and Alg. 1 of the paper; Ahle et al. (2020), Alg. 1; Pham and Pagh (2013); Hamid et al. (2014).
 ///
 /// # Cost
 /// Per row p times the cost of one projection. Rows are computed in parallel on the current rayon pool, in blocks;
-/// memory beyond the sketch itself is one block per thread. Features do not depend on the number of threads, on the
-/// block size or on the instruction set, to the last bit.
+/// memory beyond the sketch itself is one block per thread. Features do not depend on the number of threads or on the
+/// block size, to the last bit; nor on the instruction set, except for TensorSketch, whose Fourier transform rounds
+/// differently on each.
 ///
 /// ```
 /// use argand::{FeatureMap, Rows, Spec};
@@ -123,7 +128,7 @@ impl Spec {
     /// As [`Spec::validate`].
     pub fn memory_bytes<T: Scalar>(&self) -> Result<u64, Error> {
         self.validate()?;
-        Ok(Product::<T>::bytes(self).unwrap_or(u64::MAX))
+        Ok(product::bytes::<T>(self).unwrap_or(u64::MAX))
     }
 }
 
@@ -230,7 +235,7 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
                 ));
             }
         }
-        let needed = self.product.backward_bytes().unwrap_or(u64::MAX);
+        let needed = product::backward_bytes::<T>(&self.spec).unwrap_or(u64::MAX);
         if needed > self.memory_limit {
             return Err(Error::TooLarge { needed, limit: self.memory_limit });
         }
