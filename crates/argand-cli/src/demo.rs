@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
 /// What the paper compares, and chains.
 const METHODS: &str = "gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-srht,ctr-product-srht,tensor-sketch,\
     hierarchical-product-srht,hierarchical-ctr-product-srht,hierarchical-tensor-sketch,chain-ctr-product-srht,\
-    craft-product-srht,craft-ctr-product-srht,craft-tensor-sketch";
+    craft-product-srht,craft-ctr-product-srht,craft-tensor-sketch,srf";
 
 const ROWS: usize = 1797;
 const COLUMNS: usize = 64;

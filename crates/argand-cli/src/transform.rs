@@ -73,7 +73,7 @@ struct SketchArguments {
     features: usize,
 
     /// [craft-][hierarchical-|chain-][ctr-|complex-]BASE with BASE one of gaussian, rademacher, product-srht,
-    /// tensor-srht and tensor-sketch.
+    /// tensor-srht and tensor-sketch; or srf.
     #[arg(long, value_name = "M", default_value = "ctr-product-srht")]
     method: Method,
 

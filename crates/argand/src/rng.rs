@@ -24,6 +24,8 @@ pub enum Purpose {
     Rows,
     /// The buckets of a CountSketch.
     Buckets,
+    /// The lengths of the frequencies of spherical random features.
+    Radii,
 }
 
 impl Purpose {
@@ -34,6 +36,7 @@ impl Purpose {
             Self::Signs => b"signs\0\0\0\0\0\0\0\0\0\0\0",
             Self::Rows => b"rows\0\0\0\0\0\0\0\0\0\0\0\0",
             Self::Buckets => b"buckets\0\0\0\0\0\0\0\0\0",
+            Self::Radii => b"radii\0\0\0\0\0\0\0\0\0\0\0",
         }
     }
 }

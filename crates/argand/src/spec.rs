@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::rng::STREAM_VERSION;
+use crate::spherical::SphericalFit;
 
 /// The polynomial kernel (γ⟨x, y⟩ + ν)^p.
 ///
@@ -56,6 +57,9 @@ pub enum Base {
     TensorSrht,
     /// CountSketches convolved by Fourier transform (Pham and Pagh 2013).
     TensorSketch,
+    /// Spherical random features, for rows of unit norm only (Pennington et al. 2015). Biased, and no projection of a
+    /// tensor product: it goes with no other field or shape. Rows are scaled to unit norm, which loses their norms.
+    Spherical,
 }
 
 /// Which numbers a sketch computes with and returns.
@@ -112,12 +116,13 @@ pub struct Method {
 /// The paper's up-projection dimension, used when a `craft-` method names none.
 const DEFAULT_CRAFT: usize = 1 << 15;
 
-const BASES: [(&str, Base); 5] = [
+const BASES: [(&str, Base); 6] = [
     ("gaussian", Base::Gaussian),
     ("rademacher", Base::Rademacher),
     ("product-srht", Base::ProductSrht),
     ("tensor-srht", Base::TensorSrht),
     ("tensor-sketch", Base::TensorSketch),
+    ("srf", Base::Spherical),
 ];
 const FIELDS: [(&str, Field); 3] = [("ctr-", Field::ComplexToReal), ("complex-", Field::Complex), ("", Field::Real)];
 const SHAPES: [(&str, Shape); 3] = [("hierarchical-", Shape::Tree), ("chain-", Shape::Chain), ("", Shape::Flat)];
@@ -136,12 +141,20 @@ impl Method {
         for craft in [None, Some(DEFAULT_CRAFT)] {
             for (_, shape) in SHAPES {
                 for (_, base) in BASES {
-                    let fields = FIELDS.iter().filter(|(_, field)| craft.is_none() || *field != Field::Complex);
-                    methods.extend(fields.map(|&(_, field)| Self { base, field, shape, craft }));
+                    let fields = FIELDS.map(|(_, field)| Self { base, field, shape, craft });
+                    methods.extend(fields.into_iter().filter(Self::is_possible));
                 }
             }
         }
         methods
+    }
+}
+
+impl Method {
+    /// CRAFT projects real features, and spherical random features stand alone.
+    fn is_possible(&self) -> bool {
+        let alone = *self == Self::flat(Base::Spherical, Field::Real);
+        if self.base == Base::Spherical { alone } else { self.craft.is_none() || self.field != Field::Complex }
     }
 }
 
@@ -205,6 +218,8 @@ pub struct Spec {
     pub method: Method,
     /// Where the random numbers come from.
     pub seed: u64,
+    /// The fit of spherical random features, once it was computed: same numbers, sooner.
+    pub spherical: Option<SphericalFit>,
 }
 
 /// Version of the JSON format.
@@ -227,6 +242,8 @@ struct SpecFile {
     input_dim: InputDims,
     features: usize,
     seed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spherical: Option<SphericalFit>,
 }
 
 /// What is read first, so that a newer file is recognised before its unknown fields are.
@@ -247,6 +264,7 @@ impl Spec {
             features,
             method: Method::flat(Base::ProductSrht, Field::ComplexToReal),
             seed: 0,
+            spherical: None,
         }
     }
 
@@ -269,11 +287,13 @@ impl Spec {
         Self { seed, ..self }
     }
 
-    /// The number m of rows of each projection: D for real sketches, D/2 for complex ones; E or E/2 for CRAFT maps.
+    /// The number m of rows of each projection: D for real sketches, D/2 for complex and spherical ones; E or E/2 for
+    /// CRAFT maps.
     #[must_use]
     pub fn rows(&self) -> usize {
         let features = self.method.craft.unwrap_or(self.features);
-        if self.method.field.is_complex() { features / 2 } else { features }
+        let halves = self.method.field.is_complex() || self.method.base == Base::Spherical;
+        if halves { features / 2 } else { features }
     }
 
     /// Dimension of a factor's vector x̃ᵢ = (√γ xᵢ, √ν).
@@ -320,12 +340,46 @@ impl Spec {
             let expected = format!("an even number from the {} features to 2147483648", self.features);
             return Err(Error::invalid("craft_dim", expected, up_dim));
         }
-        if self.method.craft.is_some() && self.method.field == Field::Complex {
-            return Err(Error::invalid(
-                "method",
-                "craft- with a real or ctr- sketch (it projects real features)",
-                self.method,
-            ));
+        if !self.method.is_possible() {
+            let expected = "craft- with a real or ctr- sketch, and srf with nothing before it";
+            return Err(Error::invalid("method", expected, self.method));
+        }
+        if self.method.base == Base::Spherical {
+            self.validate_spherical()?;
+        } else if self.spherical.is_some() {
+            return Err(Error::invalid("spherical", "a fit only for srf", self.method));
+        }
+        Ok(())
+    }
+
+    /// The parameter s of spherical random features, from γ = 2/s².
+    pub(crate) fn spherical_s(&self) -> f64 {
+        (2.0 / self.kernel.gamma).sqrt()
+    }
+
+    fn validate_spherical(&self) -> Result<(), Error> {
+        let Kernel { degree, gamma, coef0 } = self.kernel;
+        let InputDims::Same(dim) = self.inputs else {
+            return Err(Error::invalid("input_dim", "one input for srf", self.inputs.as_slice().len()));
+        };
+        if !self.features.is_multiple_of(2) {
+            return Err(Error::invalid("features", "an even number for srf (half cosines, half sines)", self.features));
+        }
+        // Smaller γ is a larger s; below, the fit has nothing to fit.
+        if !(1e-12..=0.5).contains(&gamma) || (gamma + coef0 - 1.0).abs() > 1e-12 {
+            let expected = "for srf gamma = 2/s² and coef0 = 1 - 2/s² with s of at least 2, for example 0.5 and 0.5";
+            return Err(Error::invalid("gamma", expected, format!("gamma {gamma} and coef0 {coef0}")));
+        }
+        if let Some(fit) = &self.spherical {
+            fit.validate()?;
+            let fitted = (fit.dim, fit.degree);
+            if fitted != (dim.max(2), degree) || (fit.s - self.spherical_s()).abs() > 1e-9 * fit.s {
+                return Err(Error::invalid(
+                    "spherical",
+                    "a fit of this kernel and dimension",
+                    format!("{fitted:?}, s = {}", fit.s),
+                ));
+            }
         }
         Ok(())
     }
@@ -345,6 +399,7 @@ impl Spec {
             input_dim: self.inputs.clone(),
             features: self.features,
             seed: self.seed,
+            spherical: self.spherical.clone(),
         };
         // Strings, numbers and lists of numbers always serialise.
         serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
@@ -387,6 +442,7 @@ impl Spec {
             features: file.features,
             method,
             seed: file.seed,
+            spherical: file.spherical,
         };
         spec.validate()?;
         Ok(spec)

@@ -121,7 +121,7 @@ fn tensor_sketch() {
 /// Where a closed form exists, it tells the difference between real and complex TensorSketch: the term in 1/m².
 #[test]
 fn tensor_sketch_formulas_are_told_apart() {
-    let spec = |field, features| Spec::new(5, 3, features).with_method(Method::flat(Base::TensorSketch, field));
+    let spec = |field, features| Spec::new(5, 2, features).with_method(Method::flat(Base::TensorSketch, field));
     let pairs = pairs(&InputDims::Same(5), 0.0);
     let real = spec(Field::Real, 2);
     let mut truth = truth_of(&real, &pairs);
@@ -173,6 +173,26 @@ fn tensor_srht() {
     let variance = |base| truth_of(&spec(base), &pairs).second.unwrap().variance;
     assert_eq!(variance(Base::TensorSrht), variance(Base::Rademacher));
     assert!(variance(Base::ProductSrht) < variance(Base::Rademacher));
+}
+
+/// Spherical random features estimate the fitted kernel: their bias is the fit's own error.
+#[test]
+fn spherical() {
+    for (dim, degree, features) in [(3, 2, 8), (16, 3, 12), (5, 7, 20)] {
+        let spec = srf(dim, degree, features);
+        let fitted = spec.sample::<f64>().unwrap().spec().clone();
+        let fit = fitted.spherical.clone().unwrap();
+        let pairs = pairs(&spec.inputs, -1.0);
+        let unit = |x: &[f64]| {
+            let norm = x.iter().map(|x| x * x).sum::<f64>().sqrt();
+            x.iter().map(|x| x / norm).collect::<Vec<_>>()
+        };
+        let [x, y] = pairs[0].each_ref().map(|x| unit(x));
+        let distance = x.iter().zip(&y).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt();
+        let truth = Truth { mean: fit.kernel(distance), second: None };
+        assert_eq!(check(truth, &estimates(&fitted, &pairs)), Ok(()), "{dim} {degree}");
+        assert!((truth.mean - fit.target(distance)).abs() <= fit.max_error * (1.0 + 1e-9));
+    }
 }
 
 /// The two kinds of sampling are told apart: each fails the other's variance.

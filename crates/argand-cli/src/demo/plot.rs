@@ -18,6 +18,7 @@ fn colour(base: Base) -> RGBColor {
         Base::ProductSrht => RGBColor(213, 94, 0),
         Base::TensorSrht => RGBColor(0, 158, 115),
         Base::TensorSketch => RGBColor(0, 114, 178),
+        Base::Spherical => RGBColor(204, 121, 167),
     }
 }
 

@@ -37,19 +37,33 @@ const fn panel_rows(complex: bool) -> usize {
 
 impl<T: Scalar> Dense<T> {
     pub(super) fn bytes(draw: Draw) -> Option<u64> {
-        let panels = draw.rows.div_ceil(panel_rows(draw.complex));
-        let numbers = panels.checked_mul(PANEL)?.checked_mul(draw.dim)?;
-        u64::try_from(numbers.checked_mul(size_of::<T>())?).ok()
+        Self::bytes_of(draw.rows, draw.dim, draw.complex)
     }
 
     pub(super) fn sample(draw: Draw) -> Self {
-        let Draw { dim, rows, complex, .. } = draw;
+        Self::from_rows(draw.rows, draw.dim, draw.complex, |row| entries(draw, row))
+    }
+
+    /// Bytes of a matrix of these sizes, if they can be counted.
+    pub(crate) fn bytes_of(rows: usize, dim: usize, complex: bool) -> Option<u64> {
+        let panels = rows.div_ceil(panel_rows(complex));
+        let numbers = panels.checked_mul(PANEL)?.checked_mul(dim)?;
+        u64::try_from(numbers.checked_mul(size_of::<T>())?).ok()
+    }
+
+    /// A matrix whose rows of (re, im) entries `row` computes, in parallel.
+    pub(crate) fn from_rows(
+        rows: usize,
+        dim: usize,
+        complex: bool,
+        row: impl Fn(usize) -> Vec<[f64; 2]> + Sync,
+    ) -> Self {
         let per_panel = panel_rows(complex);
         let mut weights = vec![T::ZERO; rows.div_ceil(per_panel) * PANEL * dim];
         weights.par_chunks_mut(PANEL * dim).enumerate().for_each(|(panel, weights)| {
             for within in 0..per_panel.min(rows - panel * per_panel) {
-                let row = panel * per_panel + within;
-                for (column, [re, im]) in weights.chunks_exact_mut(PANEL).zip(entries(draw, row)) {
+                let entries = row(panel * per_panel + within);
+                for (column, [re, im]) in weights.chunks_exact_mut(PANEL).zip(entries) {
                     column[within] = T::from_f64(re);
                     if complex {
                         column[within + per_panel] = T::from_f64(im);
@@ -61,7 +75,7 @@ impl<T: Scalar> Dense<T> {
     }
 
     #[inline(always)]
-    pub(super) fn apply(&self, [x_re, x_im]: [&[Lane<T>]; 2], mut emit: impl FnMut(usize, usize, Lane<T>, Lane<T>)) {
+    pub(crate) fn apply(&self, [x_re, x_im]: [&[Lane<T>]; 2], mut emit: impl FnMut(usize, usize, Lane<T>, Lane<T>)) {
         let per_panel = panel_rows(self.complex);
         for (panel, weights) in self.weights.chunks_exact(PANEL * self.dim).enumerate() {
             let (columns, _) = weights.as_chunks::<PANEL>();
@@ -86,7 +100,7 @@ impl<T: Scalar> Dense<T> {
     }
 
     #[inline(always)]
-    pub(super) fn add_transpose(&self, [v_re, v_im]: [&[Lane<T>]; 2], gradient: [&mut [Lane<T>]; 2]) {
+    pub(crate) fn add_transpose(&self, [v_re, v_im]: [&[Lane<T>]; 2], gradient: [&mut [Lane<T>]; 2]) {
         let per_panel = panel_rows(self.complex);
         let [gradient_re, gradient_im] = gradient;
         for (panel, weights) in self.weights.chunks_exact(PANEL * self.dim).enumerate() {

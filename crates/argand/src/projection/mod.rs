@@ -15,7 +15,7 @@ use crate::spec::Base;
 use crate::transform::fft::{Fourier, FourierRows};
 
 use count_sketch::CountSketch;
-use dense::Dense;
+pub(crate) use dense::Dense;
 use srht::Srht;
 
 /// What a projection is drawn from.
@@ -136,7 +136,10 @@ impl<T: Scalar> Projection<T> {
                 let scale = T::from_f64(1.0 / (draw.rows as f64).sqrt());
                 Self::TransformedSrht(Srht::sample(draw), fourier.clone(), scale)
             }
-            (Base::ProductSrht | Base::TensorSrht | Base::TensorSketch, _) => Self::Srht(Srht::sample(draw)),
+            // Spherical features are no products, and TensorSketch always comes with a transform.
+            (Base::ProductSrht | Base::TensorSrht | Base::TensorSketch | Base::Spherical, _) => {
+                Self::Srht(Srht::sample(draw))
+            }
         }
     }
 
@@ -144,7 +147,7 @@ impl<T: Scalar> Projection<T> {
     pub(crate) fn bytes(draw: Draw) -> Option<u64> {
         match draw.base {
             Base::Gaussian | Base::Rademacher => Dense::<T>::bytes(draw),
-            Base::ProductSrht | Base::TensorSrht => Srht::bytes(draw),
+            Base::ProductSrht | Base::TensorSrht | Base::Spherical => Srht::bytes(draw),
             Base::TensorSketch => CountSketch::<T>::bytes(draw),
         }
     }
@@ -153,7 +156,7 @@ impl<T: Scalar> Projection<T> {
     pub(crate) fn workspace_lanes(draw: Draw) -> usize {
         match draw.base {
             Base::Gaussian | Base::Rademacher | Base::TensorSketch => 0,
-            Base::ProductSrht | Base::TensorSrht => draw.dim.next_power_of_two(),
+            Base::ProductSrht | Base::TensorSrht | Base::Spherical => draw.dim.next_power_of_two(),
         }
     }
 
@@ -161,7 +164,7 @@ impl<T: Scalar> Projection<T> {
     pub(crate) fn tiles_per_block(base: Base) -> usize {
         match base {
             Base::Gaussian | Base::Rademacher => 4,
-            Base::ProductSrht | Base::TensorSrht | Base::TensorSketch => 1,
+            Base::ProductSrht | Base::TensorSrht | Base::TensorSketch | Base::Spherical => 1,
         }
     }
 

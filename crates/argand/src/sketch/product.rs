@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "a sealed trait of the public `Scalar` names these types")]
 
+use super::cosine::{Cosine, CosineScratch};
 use super::shape::{self, Operand};
 use crate::lanes::{self, LANES, Lane, LaneBuffer, Layout, complex_mul, mul};
 use crate::projection::{Draw, Projection, RowSource, Workspace};
@@ -549,12 +550,31 @@ impl<T: Scalar> Product<T> {
 
 /// Only reached after an overflow.
 #[cold]
-fn first_not_finite<T: Scalar>(rows: &mut RowsMut<'_, T>) -> Option<usize> {
+pub(super) fn first_not_finite<T: Scalar>(rows: &mut RowsMut<'_, T>) -> Option<usize> {
     (0..rows.rows()).find(|&row| rows.row_mut(row).iter().any(|value| !value.is_finite()))
 }
 
 /// The loops of the product, compiled for each instruction set when this crate is, not when generic code is used.
 pub trait Kernels: Sized {
+    /// As [`Kernels::forward`], for spherical random features.
+    fn cosine_forward(
+        cosine: &Cosine<Self>,
+        input: &Input<'_, Self>,
+        first: usize,
+        out: RowsMut<'_, Self>,
+        scratch: &mut CosineScratch<Self>,
+    ) -> Option<usize>;
+
+    /// As [`Kernels::backward`], for spherical random features.
+    fn cosine_backward(
+        cosine: &Cosine<Self>,
+        input: &Input<'_, Self>,
+        first: usize,
+        cotangent: &Rows<'_, Self>,
+        gradients: &mut [RowsMut<'_, Self>],
+        scratch: &mut CosineScratch<Self>,
+    ) -> Option<usize>;
+
     /// Plans the Fourier transforms of a length.
     fn fourier(length: usize) -> Fourier<Self>;
 
@@ -588,6 +608,33 @@ macro_rules! kernels {
         impl Kernels for $type {
             fn fourier(length: usize) -> Fourier<Self> {
                 Fourier::plan(length)
+            }
+
+            fn cosine_forward(
+                cosine: &Cosine<Self>,
+                input: &Input<'_, Self>,
+                first: usize,
+                out: RowsMut<'_, Self>,
+                scratch: &mut CosineScratch<Self>,
+            ) -> Option<usize> {
+                pulp::Arch::new().dispatch(
+                    #[inline(always)]
+                    || cosine.forward(input, first, out, scratch),
+                )
+            }
+
+            fn cosine_backward(
+                cosine: &Cosine<Self>,
+                input: &Input<'_, Self>,
+                first: usize,
+                cotangent: &Rows<'_, Self>,
+                gradients: &mut [RowsMut<'_, Self>],
+                scratch: &mut CosineScratch<Self>,
+            ) -> Option<usize> {
+                pulp::Arch::new().dispatch(
+                    #[inline(always)]
+                    || cosine.backward(input, first, cotangent, gradients, scratch),
+                )
             }
 
             fn forward(

@@ -50,10 +50,17 @@ impl<T: Scalar> Csr<T> {
     }
 }
 
-/// Every method, with CRAFT maps of a size for tests.
+/// Every method that sketches tensor products, with CRAFT maps of a size for tests.
 pub fn methods() -> Vec<Method> {
     let small = |method: Method| Method { craft: method.craft.map(|_| 64), ..method };
-    Method::all().into_iter().map(small).collect()
+    Method::all().into_iter().filter(|method| method.base != Base::Spherical).map(small).collect()
+}
+
+/// Spherical random features for (½⟨x, y⟩ + ½)^degree.
+pub fn srf(dim: usize, degree: usize, features: usize) -> Spec {
+    let mut spec = Spec::new(dim, degree, features).with_method("srf".parse().unwrap());
+    (spec.kernel.gamma, spec.kernel.coef0) = (0.5, 0.5);
+    spec
 }
 
 /// x̃ = (√γ x, √ν).
@@ -153,6 +160,7 @@ pub fn matrix(draw: Draw) -> Vec<Vec<Complex>> {
                 .map(|row| (0..dim).map(|k| times(fourier(rows, row, buckets[k]), diagonal[k])).collect())
                 .collect()
         }
+        Base::Spherical => panic!("spherical random features are no projection"),
     }
 }
 
@@ -431,7 +439,7 @@ pub fn rounding<T: Scalar>(spec: &Spec, inputs: &[&[f64]]) -> f64 {
     let levels = |dim: f64| match method.base {
         Base::Gaussian => (6.0, dim),
         Base::Rademacher => (1.0, dim),
-        Base::ProductSrht | Base::TensorSrht => (1.0, dim.log2().ceil()),
+        Base::ProductSrht | Base::TensorSrht | Base::Spherical => (1.0, dim.log2().ceil()),
         // Buckets, and a Fourier transform of any length.
         Base::TensorSketch => (1.0, dim + 10.0 * m.log2().ceil() + 20.0),
     };
