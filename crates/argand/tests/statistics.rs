@@ -65,7 +65,11 @@ fn truth_of(spec: &Spec, pairs: &[[Vec<f64>; 2]]) -> Truth {
 }
 
 fn estimates(spec: &Spec, pairs: &[[Vec<f64>; 2]]) -> Vec<Complex> {
-    (0..seeds())
+    estimates_of(seeds(), spec, pairs)
+}
+
+fn estimates_of(seeds: u64, spec: &Spec, pairs: &[[Vec<f64>; 2]]) -> Vec<Complex> {
+    (0..seeds)
         .into_par_iter()
         .map(|seed| {
             let (x, y) = features(&spec.clone().with_seed(seed), pairs);
@@ -127,9 +131,11 @@ fn tensor_sketch_formulas_are_told_apart() {
     let mut truth = truth_of(&real, &pairs);
     // Without the term: what CountSketch of the tensor product would have.
     let without = truth_of(&spec(Field::ComplexToReal, 2), &pairs).second.unwrap();
-    assert!(check(truth, &estimates(&real, &pairs)).is_ok());
+    // The term is a quarter of the variance here, and the estimates are heavy-tailed.
+    let estimates = estimates_of(10 * seeds(), &real, &pairs);
+    assert_eq!(check(truth, &estimates), Ok(()));
     truth.second = Some(without);
-    assert!(check(truth, &estimates(&real, &pairs)).unwrap_err().contains("variance"));
+    assert!(check(truth, &estimates).unwrap_err().contains("variance"));
 }
 
 /// Trees, chains and CRAFT maps are unbiased; hierarchical Gaussian sketches also have the variance of the recursion.
