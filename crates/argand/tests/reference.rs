@@ -140,12 +140,13 @@ type Grid = HashMap<(String, usize, usize, String), (f64, f64)>;
 
 fn grid() -> Option<Grid> {
     let text = fs::read_to_string(folder()?.join("reference/gp-grid.csv")).unwrap();
-    let lines = text.lines().skip(1).map(|line| {
+    let lines = text.lines().skip(1).filter_map(|line| {
         let fields: Vec<&str> = line.split(',').collect();
         let key = (fields[0].to_owned(), fields[1].parse().unwrap(), fields[2].parse().unwrap(), fields[3].to_owned());
+        // Cells that the authors ran with a single seed have no deviation.
         let (seeds, mean, deviation): (f64, f64, f64) =
-            (fields[4].parse().unwrap(), fields[5].parse().unwrap(), fields[6].parse().unwrap());
-        (key, (mean, deviation / seeds.sqrt()))
+            (fields[4].parse().ok()?, fields[5].parse().ok()?, fields[6].parse().ok()?);
+        Some((key, (mean, deviation / seeds.sqrt())))
     });
     Some(lines.collect())
 }
