@@ -31,7 +31,9 @@ impl Failure {
             Error::Invalid { argument, expected, received } if argument == "input_dim" => {
                 format!("IN: expected {expected}, got {received}")
             }
-            Error::Invalid { .. } | Error::Unavailable { .. } => format!("--{error}"),
+            Error::Invalid { argument, expected, received } => {
+                format!("--{}: expected {expected}, got {received}", argument.replace('_', "-"))
+            }
             other => other.to_string(),
         })
     }

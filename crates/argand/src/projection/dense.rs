@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::{Draw, quarter_turn};
-use crate::lanes::{LANES, Lane, add, scale};
+use crate::lanes::{LANES, Lane, add, scale, sub};
 use crate::rng::{Purpose, Stream};
 use crate::scalar::Scalar;
 use crate::spec::Base;
@@ -37,19 +37,33 @@ const fn panel_rows(complex: bool) -> usize {
 
 impl<T: Scalar> Dense<T> {
     pub(super) fn bytes(draw: Draw) -> Option<u64> {
-        let panels = draw.rows.div_ceil(panel_rows(draw.complex));
-        let numbers = panels.checked_mul(PANEL)?.checked_mul(draw.dim)?;
-        u64::try_from(numbers.checked_mul(size_of::<T>())?).ok()
+        Self::bytes_of(draw.rows, draw.dim, draw.complex)
     }
 
     pub(super) fn sample(draw: Draw) -> Self {
-        let Draw { dim, rows, complex, .. } = draw;
+        Self::from_rows(draw.rows, draw.dim, draw.complex, |row| entries(draw, row))
+    }
+
+    /// Bytes of a matrix of these sizes, if they can be counted.
+    pub(crate) fn bytes_of(rows: usize, dim: usize, complex: bool) -> Option<u64> {
+        let panels = rows.div_ceil(panel_rows(complex));
+        let numbers = panels.checked_mul(PANEL)?.checked_mul(dim)?;
+        u64::try_from(numbers.checked_mul(size_of::<T>())?).ok()
+    }
+
+    /// A matrix whose rows of (re, im) entries `row` computes, in parallel.
+    pub(crate) fn from_rows(
+        rows: usize,
+        dim: usize,
+        complex: bool,
+        row: impl Fn(usize) -> Vec<[f64; 2]> + Sync,
+    ) -> Self {
         let per_panel = panel_rows(complex);
         let mut weights = vec![T::ZERO; rows.div_ceil(per_panel) * PANEL * dim];
         weights.par_chunks_mut(PANEL * dim).enumerate().for_each(|(panel, weights)| {
             for within in 0..per_panel.min(rows - panel * per_panel) {
-                let row = panel * per_panel + within;
-                for (column, [re, im]) in weights.chunks_exact_mut(PANEL).zip(entries(draw, row)) {
+                let entries = row(panel * per_panel + within);
+                for (column, [re, im]) in weights.chunks_exact_mut(PANEL).zip(entries) {
                     column[within] = T::from_f64(re);
                     if complex {
                         column[within + per_panel] = T::from_f64(im);
@@ -61,13 +75,22 @@ impl<T: Scalar> Dense<T> {
     }
 
     #[inline(always)]
-    pub(super) fn apply(&self, x: &[Lane<T>], mut emit: impl FnMut(usize, usize, Lane<T>, Lane<T>)) {
+    pub(crate) fn apply(&self, [x_re, x_im]: [&[Lane<T>]; 2], mut emit: impl FnMut(usize, usize, Lane<T>, Lane<T>)) {
         let per_panel = panel_rows(self.complex);
         for (panel, weights) in self.weights.chunks_exact(PANEL * self.dim).enumerate() {
             let (columns, _) = weights.as_chunks::<PANEL>();
             let first = panel * per_panel;
-            for (tile, x) in x.chunks_exact(self.dim).enumerate() {
-                let sums = panel_times(columns, x);
+            for (tile, x_re) in x_re.chunks_exact(self.dim).enumerate() {
+                let mut sums = panel_times(columns, x_re);
+                if !x_im.is_empty() {
+                    // Only complex projections meet complex vectors: (a + ib)(c + id).
+                    let other = panel_times(columns, &x_im[tile * self.dim..][..self.dim]);
+                    for within in 0..per_panel {
+                        sums[within] = sub(sums[within], other[(within + per_panel) % PANEL]);
+                        let im = (within + per_panel) % PANEL;
+                        sums[im] = add(sums[im], other[within]);
+                    }
+                }
                 for within in 0..per_panel.min(self.rows - first) {
                     let im = if self.complex { sums[within + per_panel] } else { [T::ZERO; LANES] };
                     emit(tile, first + within, sums[within], im);
@@ -77,26 +100,36 @@ impl<T: Scalar> Dense<T> {
     }
 
     #[inline(always)]
-    pub(super) fn add_transpose(&self, [v_re, v_im]: [&[Lane<T>]; 2], gradient: &mut [Lane<T>]) {
+    pub(crate) fn add_transpose(&self, [v_re, v_im]: [&[Lane<T>]; 2], gradient: [&mut [Lane<T>]; 2]) {
         let per_panel = panel_rows(self.complex);
+        let [gradient_re, gradient_im] = gradient;
         for (panel, weights) in self.weights.chunks_exact(PANEL * self.dim).enumerate() {
             let (columns, _) = weights.as_chunks::<PANEL>();
             let first = panel * per_panel;
-            let mut v = [[T::ZERO; LANES]; PANEL];
+            // Re(w v) = Re w Re v − Im w Im v and Im(w v) = Re w Im v + Im w Re v, as sums over the panel's real rows.
+            let (mut for_re, mut for_im) = ([[T::ZERO; LANES]; PANEL], [[T::ZERO; LANES]; PANEL]);
             for within in 0..per_panel.min(self.rows - first) {
-                v[within] = v_re[first + within];
+                for_re[within] = v_re[first + within];
                 if self.complex {
-                    // Re(w v) = Re w Re v − Im w Im v.
-                    v[within + per_panel] = scale(v_im[first + within], -T::ONE);
+                    for_re[within + per_panel] = scale(v_im[first + within], -T::ONE);
+                    for_im[within] = v_im[first + within];
+                    for_im[within + per_panel] = v_re[first + within];
                 }
             }
-            let [v0, v1, v2, v3, v4, v5, v6, v7] = v;
-            for (&[w0, w1, w2, w3, w4, w5, w6, w7], gradient) in columns.iter().zip(gradient.iter_mut()) {
-                let low = add(add(scale(v0, w0), scale(v1, w1)), add(scale(v2, w2), scale(v3, w3)));
-                let high = add(add(scale(v4, w4), scale(v5, w5)), add(scale(v6, w6), scale(v7, w7)));
-                *gradient = add(*gradient, add(low, high));
-            }
+            add_panel_transposed(columns, for_re, gradient_re);
+            add_panel_transposed(columns, for_im, gradient_im);
         }
+    }
+}
+
+/// Adds the panel's rows, weighted by `v`, to the gradient.
+#[inline(always)]
+fn add_panel_transposed<T: Scalar>(columns: &[[T; PANEL]], v: [Lane<T>; PANEL], gradient: &mut [Lane<T>]) {
+    let [v0, v1, v2, v3, v4, v5, v6, v7] = v;
+    for (&[w0, w1, w2, w3, w4, w5, w6, w7], gradient) in columns.iter().zip(gradient) {
+        let low = add(add(scale(v0, w0), scale(v1, w1)), add(scale(v2, w2), scale(v3, w3)));
+        let high = add(add(scale(v4, w4), scale(v5, w5)), add(scale(v6, w6), scale(v7, w7)));
+        *gradient = add(*gradient, add(low, high));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The subsampled randomised Hadamard transform.
 
-use super::{Draw, Workspace, quarter_turn};
-use crate::lanes::{LANES, Lane, add, scale};
+use super::{Draw, quarter_turn};
+use crate::lanes::{LANES, Lane, LaneBuffer, add, scale};
 use crate::rng::{Purpose, Stream};
 use crate::scalar::Scalar;
 use crate::spec::Base;
@@ -14,8 +14,8 @@ use crate::transform::fwht::fwht_lanes;
 /// without replacement (ProductSRHT), or m rows of H with replacement (TensorSRHT). D has entries uniform on {1, −1}
 /// or {1, −1, i, −i}.
 ///
-/// The first factor keeps its sample in ascending order: permuting the features of all factors alike does not change
-/// an inner product, so only the other factors need a random order.
+/// The first factor of a flat sketch keeps its sample in ascending order: permuting the features of all factors alike
+/// does not change an inner product, so only the other factors need a random order.
 ///
 /// # Reference
 /// Alg. 2 of the paper; Ahle et al. (2020), Def. 15, for sampling with replacement.
@@ -45,12 +45,6 @@ impl Srht {
     pub(super) fn sample(draw: Draw) -> Self {
         let Draw { complex, seed, factor, dim, rows, .. } = draw;
         let padded = dim.next_power_of_two();
-        let mut signs = Stream::new(seed, Purpose::Signs, factor, 0);
-        let turns = if complex {
-            signs.small_integers(2, dim)
-        } else {
-            signs.small_integers(1, dim).into_iter().map(|bit| 2 * bit).collect()
-        };
         let mut stream = Stream::new(seed, Purpose::Rows, factor, 0);
         // Sizes were counted by `bytes` and fit.
         let narrow = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
@@ -68,36 +62,41 @@ impl Srht {
             order.shrink_to_fit();
             order
         };
-        if factor == 0 {
+        if draw.sorted {
             sampled.sort_unstable();
         }
         for row in &mut sampled {
             *row &= narrow(padded - 1);
         }
-        Self { complex, padded, turns, sampled }
+        Self { complex, padded, turns: draw.signs(), sampled }
     }
 
     /// Real and, if complex, imaginary part of the work space, as long as the padded dimension.
     #[inline(always)]
-    fn parts<'a, T: Scalar>(&self, workspace: &'a mut Workspace<T>) -> [&'a mut [Lane<T>]; 2] {
-        let Workspace { re, im } = workspace;
+    fn parts<'a, T: Scalar>(&self, [re, im]: &'a mut [LaneBuffer<T>; 2]) -> [&'a mut [Lane<T>]; 2] {
         [&mut re.as_mut()[..self.padded], &mut im.as_mut()[..if self.complex { self.padded } else { 0 }]]
     }
 
     #[inline(always)]
     pub(super) fn apply<T: Scalar>(
         &self,
-        x: &[Lane<T>],
-        workspace: &mut Workspace<T>,
+        [x_re, x_im]: [&[Lane<T>]; 2],
+        workspace: &mut [LaneBuffer<T>; 2],
         mut emit: impl FnMut(usize, usize, Lane<T>, Lane<T>),
     ) {
         let dim = self.turns.len();
-        for (tile, x) in x.chunks_exact(dim).enumerate() {
+        for (tile, x_re) in x_re.chunks_exact(dim).enumerate() {
+            let x_im = if x_im.is_empty() { x_im } else { &x_im[tile * dim..][..dim] };
             let mut parts = self.parts(workspace);
             for (part, values) in parts.iter_mut().enumerate() {
                 let (signed, padding) = values.split_at_mut(dim.min(values.len()));
-                for ((value, &x), &turns) in signed.iter_mut().zip(x).zip(&self.turns) {
+                for ((value, &x), &turns) in signed.iter_mut().zip(x_re).zip(&self.turns) {
                     *value = scale(x, quarter_turn(turns)[part]);
+                }
+                // (a + ib)(c + id): the imaginary part of x meets the other part of the sign.
+                for ((value, &x), &turns) in signed.iter_mut().zip(x_im).zip(&self.turns) {
+                    let sign = quarter_turn::<T>(turns)[1 - part];
+                    *value = add(*value, scale(x, if part == 0 { -sign } else { sign }));
                 }
                 padding.fill([T::ZERO; LANES]);
                 fwht_lanes(values);
@@ -115,11 +114,16 @@ impl Srht {
     pub(super) fn add_transpose<T: Scalar>(
         &self,
         v: [&[Lane<T>]; 2],
-        workspace: &mut Workspace<T>,
-        gradient: &mut [Lane<T>],
+        workspace: &mut [LaneBuffer<T>; 2],
+        gradient: [&mut [Lane<T>]; 2],
     ) {
+        let [gradient_re, gradient_im] = gradient;
         let parts = self.parts(workspace);
         for (part, (spread, v)) in parts.into_iter().zip(v).enumerate() {
+            // A real projection has no imaginary part to spread, whether v has one or not.
+            if spread.is_empty() {
+                continue;
+            }
             spread.fill([T::ZERO; LANES]);
             for (&row, &v) in self.sampled.iter().zip(v) {
                 spread[row as usize] = add(spread[row as usize], v);
@@ -127,8 +131,12 @@ impl Srht {
             fwht_lanes(spread);
             // Re(w v) = Re w Re v − Im w Im v.
             let sign = if part == 0 { T::ONE } else { -T::ONE };
-            for ((gradient, &value), &turns) in gradient.iter_mut().zip(&*spread).zip(&self.turns) {
+            for ((gradient, &value), &turns) in gradient_re.iter_mut().zip(&*spread).zip(&self.turns) {
                 *gradient = add(*gradient, scale(value, sign * quarter_turn::<T>(turns)[part]));
+            }
+            // Im(w v) = Im w Re v + Re w Im v.
+            for ((gradient, &value), &turns) in gradient_im.iter_mut().zip(&*spread).zip(&self.turns) {
+                *gradient = add(*gradient, scale(value, quarter_turn::<T>(turns)[1 - part]));
             }
         }
     }
@@ -139,7 +147,7 @@ mod tests {
     use super::*;
 
     fn draw(base: Base, factor: u32, dim: usize, rows: usize) -> Srht {
-        Srht::sample(Draw { base, complex: true, seed: 3, factor, dim, rows })
+        Srht::sample(Draw { base, complex: true, seed: 3, factor, sorted: factor == 0, dim, rows })
     }
 
     #[test]

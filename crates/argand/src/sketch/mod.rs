@@ -1,6 +1,8 @@
 //! Sketches: from a [`Spec`] to features.
 
+mod cosine;
 mod product;
+mod shape;
 
 use rayon::prelude::*;
 
@@ -8,8 +10,10 @@ use crate::error::Error;
 use crate::lanes::LANES;
 use crate::rows::{Input, Rows, RowsMut};
 use crate::scalar::Scalar;
-use crate::spec::{InputDims, Spec};
+use crate::spec::{Base, InputDims, Spec};
+use crate::spherical;
 
+use cosine::Cosine;
 pub(crate) use product::Kernels;
 use product::Product;
 
@@ -68,15 +72,19 @@ const MAX_BLOCK_ROWS: usize = 4096;
 /// A drawn sketch: inner products of its features approximate the kernel of its [`Spec`].
 ///
 /// # Formula
-/// Φ(x) = (W₁x̃ ∘ … ∘ W_p x̃) / √m with x̃ = (√γ x, √ν), and E⟨Φ(x), Φ(y)⟩ = (γ⟨x, y⟩ + ν)^p.
+/// A flat sketch is Φ(x) = (W₁x̃ ∘ … ∘ W_p x̃) / √m with x̃ = (√γ x, √ν). A hierarchical one multiplies two halves of the
+/// factors, each projected again, and so does a chain with one factor at a time; every product is divided by √m.
+/// TensorSketch is the inverse Fourier transform of such products. CRAFT is (1/√D) P H S z of the E features z of any of
+/// them. All are unbiased: E⟨Φ(x), Φ(y)⟩ = (γ⟨x, y⟩ + ν)^p.
 ///
 /// # Reference
-/// Eq. 4 and Alg. 1 of the paper.
+/// Eq. 4 and Alg. 1 of the paper; Ahle et al. (2020), Alg. 1; Pham and Pagh (2013); Hamid et al. (2014).
 ///
 /// # Cost
 /// Per row p times the cost of one projection. Rows are computed in parallel on the current rayon pool, in blocks;
-/// memory beyond the sketch itself is one block per thread. Features do not depend on the number of threads, on the
-/// block size or on the instruction set, to the last bit.
+/// memory beyond the sketch itself is one block per thread. Features do not depend on the number of threads or on the
+/// block size, to the last bit; nor on the instruction set, except for TensorSketch, whose Fourier transform rounds
+/// differently on each.
 ///
 /// ```
 /// use argand::{FeatureMap, Rows, Spec};
@@ -90,9 +98,16 @@ const MAX_BLOCK_ROWS: usize = 4096;
 #[derive(Debug)]
 pub struct Sketch<T> {
     spec: Spec,
-    product: Product<T>,
+    map: Map<T>,
     block_rows: usize,
     memory_limit: u64,
+}
+
+/// The two kinds of features.
+#[derive(Debug)]
+enum Map<T> {
+    Product(Product<T>),
+    Cosine(Cosine<T>),
 }
 
 impl Spec {
@@ -113,8 +128,21 @@ impl Spec {
         if needed > memory_limit {
             return Err(Error::TooLarge { needed, limit: memory_limit });
         }
-        let product = Product::sample(self);
-        Ok(Sketch { spec: self.clone(), block_rows: product.tiles_per_block() * LANES, product, memory_limit })
+        let mut spec = self.clone();
+        let (map, tiles) = if self.method.base == Base::Spherical {
+            let fit = match &self.spherical {
+                Some(fit) => fit.clone(),
+                None => spherical::fit(cosine::frequency_dim(self), self.kernel.degree, self.spherical_s())?,
+            };
+            let map = Map::Cosine(Cosine::sample(self, &fit));
+            spec.spherical = Some(fit);
+            (map, 1)
+        } else {
+            let product = Product::sample(self);
+            let tiles = product.tiles_per_block();
+            (Map::Product(product), tiles)
+        };
+        Ok(Sketch { spec, map, block_rows: tiles * LANES, memory_limit })
     }
 
     /// Bytes the drawn sketch and one thread's work space take; `u64::MAX` if they cannot be counted.
@@ -123,12 +151,14 @@ impl Spec {
     /// As [`Spec::validate`].
     pub fn memory_bytes<T: Scalar>(&self) -> Result<u64, Error> {
         self.validate()?;
-        Ok(Product::<T>::bytes(self).unwrap_or(u64::MAX))
+        let bytes =
+            if self.method.base == Base::Spherical { cosine::bytes::<T>(self) } else { product::bytes::<T>(self) };
+        Ok(bytes.unwrap_or(u64::MAX))
     }
 }
 
 impl<T: Scalar> Sketch<T> {
-    /// What was drawn.
+    /// What was drawn. For spherical random features it holds the fit.
     #[must_use]
     pub fn spec(&self) -> &Spec {
         &self.spec
@@ -172,6 +202,9 @@ impl<T: Scalar> Sketch<T> {
         }
         for (index, input) in inputs.iter().enumerate() {
             input.check_finite(&self.argument(index))?;
+            if let Map::Cosine(_) = self.map {
+                Cosine::check(input)?;
+            }
         }
         Ok(())
     }
@@ -192,16 +225,24 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
 
     fn transform_into(&self, inputs: &[Input<'_, T>], out: RowsMut<'_, T>) -> Result<(), Error> {
         self.check(inputs, ("out", out.rows(), out.columns()))?;
-        let first_bad = out
-            .blocks(self.block_rows)
-            .into_par_iter()
-            .enumerate()
-            .map_init(
-                || self.product.forward_scratch(self.block_rows / LANES),
-                |scratch, (block, out)| T::forward(&self.product, inputs, block * self.block_rows, out, scratch),
-            )
-            .filter_map(|bad_row| bad_row)
-            .min();
+        let rows = self.block_rows;
+        let blocks = out.blocks(rows).into_par_iter().enumerate();
+        let first_bad = match &self.map {
+            Map::Product(product) => blocks
+                .map_init(
+                    || product.forward_scratch(rows / LANES),
+                    |scratch, (block, out)| T::forward(product, inputs, block * rows, out, scratch),
+                )
+                .flatten()
+                .min(),
+            Map::Cosine(cosine) => blocks
+                .map_init(
+                    || cosine.scratch(),
+                    |scratch, (block, out)| T::cosine_forward(cosine, &inputs[0], block * rows, out, scratch),
+                )
+                .flatten()
+                .min(),
+        };
         Self::overflow_at(first_bad)
     }
 
@@ -230,9 +271,11 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
                 ));
             }
         }
-        let needed = self.product.backward_bytes().unwrap_or(u64::MAX);
-        if needed > self.memory_limit {
-            return Err(Error::TooLarge { needed, limit: self.memory_limit });
+        if let Map::Product(_) = self.map {
+            let needed = product::backward_bytes::<T>(&self.spec).unwrap_or(u64::MAX);
+            if needed > self.memory_limit {
+                return Err(Error::TooLarge { needed, limit: self.memory_limit });
+            }
         }
         let mut tiles: Vec<Vec<RowsMut<'_, T>>> = (0..cotangent.rows().div_ceil(LANES)).map(|_| Vec::new()).collect();
         for gradient in gradients {
@@ -240,17 +283,28 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
                 tile.push(part);
             }
         }
-        let first_bad = tiles
-            .into_par_iter()
-            .enumerate()
-            .map_init(
-                || self.product.backward_scratch(),
-                |scratch, (tile, mut gradients)| {
-                    T::backward(&self.product, inputs, tile * LANES, &cotangent, &mut gradients, scratch)
-                },
-            )
-            .filter_map(|bad_row| bad_row)
-            .min();
+        let tiles = tiles.into_par_iter().enumerate();
+        let first_bad = match &self.map {
+            Map::Product(product) => tiles
+                .map_init(
+                    || product.backward_scratch(),
+                    |scratch, (tile, mut gradients)| {
+                        T::backward(product, inputs, tile * LANES, &cotangent, &mut gradients, scratch)
+                    },
+                )
+                .flatten()
+                .min(),
+            Map::Cosine(cosine) => tiles
+                .map_init(
+                    || cosine.scratch(),
+                    |scratch, (tile, mut gradients)| {
+                        let first = tile * LANES;
+                        T::cosine_backward(cosine, &inputs[0], first, &cotangent, &mut gradients, scratch)
+                    },
+                )
+                .flatten()
+                .min(),
+        };
         Self::overflow_at(first_bad)
     }
 }

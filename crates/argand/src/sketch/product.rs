@@ -1,159 +1,282 @@
-//! The flat sketch: element-wise product of p projections.
+//! Products of projections: flat, in a tree or in a chain, with or without a CRAFT projection after them.
 
 #![allow(unreachable_pub, reason = "a sealed trait of the public `Scalar` names these types")]
 
+use super::cosine::{Cosine, CosineScratch};
+use super::shape::{self, Operand};
 use crate::lanes::{self, LANES, Lane, LaneBuffer, Layout, complex_mul, mul};
-use crate::projection::{Draw, Projection, Workspace};
+use crate::projection::{Draw, Projection, RowSource, Workspace};
 use crate::rows::{Input, Rows, RowsMut};
 use crate::scalar::Scalar;
-use crate::spec::{Field, InputDims, Spec};
+use crate::spec::{Base, Field, InputDims, Shape, Spec};
+use crate::transform::fft::Fourier;
 
-/// The p drawn projections and how they are fed and read.
+/// The drawn projections, and how they are fed, joined and read.
 #[derive(Debug)]
 pub struct Product<T> {
-    factors: Vec<Factor<T>>,
+    /// In the order of computation; the last one is the result.
+    joins: Vec<Join<T>>,
     field: Field,
+    /// Whether each factor reads its own input.
+    distinct: bool,
     /// m, the rows of each projection.
     rows: usize,
+    /// The dimension of the widest x̃.
+    widest: usize,
+    slots: usize,
     workspace_lanes: usize,
     tiles_per_block: usize,
     root_gamma: T,
     root_coef0: T,
-    /// 1/√m: the one place where features are scaled.
+    /// 1/√m, once for every join: the one place where products are scaled.
+    scale: T,
+    /// For TensorSketch, products are of transforms, and joins are transformed back.
+    fourier: Option<Fourier<T>>,
+    craft: Option<Craft<T>>,
+}
+
+#[derive(Debug)]
+struct Join<T> {
+    operands: Vec<Projected<T>>,
+    slot: usize,
+}
+
+/// An operand and what it is projected with.
+#[derive(Debug)]
+struct Projected<T> {
+    source: Source,
+    dim: usize,
+    projection: Projection<T>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    /// An input table.
+    Input(usize),
+    /// The result of the join in this slot.
+    Slot(usize),
+}
+
+/// A real SRHT from E up-projected features down to D, divided by √D (Hamid et al. 2014).
+#[derive(Debug)]
+struct Craft<T> {
+    projection: Projection<T>,
+    up: usize,
+    down: usize,
     scale: T,
 }
 
-#[derive(Debug)]
-struct Factor<T> {
-    projection: Projection<T>,
-    /// Which input table it reads.
-    input: usize,
-    /// The dimension of x̃.
-    dim: usize,
-}
-
-/// One thread's work space for [`Product::forward`].
+/// One thread's work space for [`Kernels::forward`].
 #[derive(Debug)]
 pub struct ForwardScratch<T> {
     x: LaneBuffer<T>,
-    re: LaneBuffer<T>,
-    im: LaneBuffer<T>,
+    slots: Vec<[LaneBuffer<T>; 2]>,
     workspace: Workspace<T>,
+    craft: [LaneBuffer<T>; 2],
 }
 
-/// One thread's work space for [`Product::backward`]: one tile.
+/// One thread's work space for [`Kernels::backward`]: one tile.
 #[derive(Debug)]
 pub struct BackwardScratch<T> {
-    x: LaneBuffer<T>,
+    forward: ForwardScratch<T>,
     gradient: LaneBuffer<T>,
-    /// uᵢ = Wᵢ x̃, factor after factor.
+    /// Every projected operand, join after join.
     projected: [LaneBuffer<T>; 2],
-    /// u_{i+1} ∘ … ∘ u_p, factor after factor.
+    /// The product of the operands after each one, within a join.
     suffix: [LaneBuffer<T>; 2],
-    /// The conjugated cotangent times u₁ ∘ … ∘ u_{i−1}.
-    prefix: [LaneBuffer<T>; 2],
     v: [LaneBuffer<T>; 2],
-    workspace: Workspace<T>,
+}
+
+/// A sketch before it is drawn: what its memory is counted from.
+struct Blueprint<'a> {
+    spec: &'a Spec,
+    joins: Vec<shape::Join>,
+}
+
+impl<'a> Blueprint<'a> {
+    fn new(spec: &'a Spec) -> Self {
+        Self { spec, joins: shape::joins(spec.method.shape, spec.kernel.degree) }
+    }
+
+    fn transforms(&self) -> bool {
+        self.spec.method.base == Base::TensorSketch
+    }
+
+    fn number(&self, index: usize) -> u32 {
+        u32::try_from(index).unwrap_or(u32::MAX)
+    }
+
+    /// What the projection of a factor is drawn from.
+    fn factor(&self, factor: usize) -> Draw {
+        let Spec { method, seed, .. } = *self.spec;
+        Draw {
+            base: method.base,
+            complex: method.field.is_complex(),
+            seed,
+            factor: self.number(factor),
+            sorted: factor == 0 && method.shape == Shape::Flat,
+            dim: self.spec.factor_dim(factor),
+            rows: self.spec.rows(),
+        }
+    }
+
+    /// What the projection of a join's result is drawn from: square, of the sketch's own base in a tree, an SRHT in a
+    /// chain.
+    fn mixer(&self, join: usize) -> Draw {
+        let base = if self.spec.method.shape == Shape::Chain { Base::ProductSrht } else { self.spec.method.base };
+        let factor = self.number(self.spec.kernel.degree + join);
+        Draw { base, factor, sorted: false, dim: self.spec.rows(), ..self.factor(0) }
+    }
+
+    /// What the CRAFT projection is drawn from.
+    fn craft(&self) -> Option<Draw> {
+        let up = self.spec.method.craft?;
+        let factor = self.number(self.spec.kernel.degree + self.joins.len());
+        let draw = Draw { base: Base::ProductSrht, complex: false, factor, sorted: true, dim: up, ..self.factor(0) };
+        Some(Draw { rows: self.spec.features, ..draw })
+    }
+
+    fn slots(&self) -> usize {
+        self.joins.iter().map(|join| join.slot + 1).max().unwrap_or(1)
+    }
+
+    /// Every projection.
+    fn draws(&self) -> impl Iterator<Item = Draw> + '_ {
+        let operands = self.joins.iter().flat_map(|join| &join.operands);
+        let drawn = operands.map(|operand| match *operand {
+            Operand::Factor(factor) => self.factor(factor),
+            Operand::Join(join) => self.mixer(join),
+        });
+        drawn.chain(self.craft())
+    }
+
+    fn widest(&self) -> usize {
+        let tables = self.spec.inputs.as_slice().len();
+        (0..tables).map(|factor| self.spec.factor_dim(factor)).max().unwrap_or(0)
+    }
+
+    fn workspace_lanes<T: Scalar>(&self) -> usize {
+        self.draws().map(Projection::<T>::workspace_lanes).max().unwrap_or(0)
+    }
+
+    /// Lanes of one [`ForwardScratch`] with `tiles` tiles, if they can be counted.
+    fn forward_lanes<T: Scalar>(&self, tiles: usize) -> Option<usize> {
+        let rows = self.spec.rows();
+        let per_tile = self.widest().checked_add(rows.checked_mul(2)?.checked_mul(self.slots())?)?;
+        let transform = if self.transforms() { rows.checked_mul(4)? } else { 0 };
+        let craft = self.craft().map_or(Some(0), |draw| draw.dim.checked_add(draw.rows))?;
+        let workspace = self.workspace_lanes::<T>().checked_mul(2)?;
+        tiles.checked_mul(per_tile)?.checked_add(transform)?.checked_add(craft)?.checked_add(workspace)
+    }
+
+    /// Lanes of one [`BackwardScratch`], if they can be counted.
+    fn backward_lanes<T: Scalar>(&self) -> Option<usize> {
+        let operands: usize = self.joins.iter().map(|join| join.operands.len()).sum();
+        let most = self.joins.iter().map(|join| join.operands.len()).max().unwrap_or(0);
+        let products = operands.checked_add(most)?.checked_add(1)?.checked_mul(self.spec.rows())?.checked_mul(2)?;
+        self.forward_lanes::<T>(1)?.checked_add(self.widest())?.checked_add(products)
+    }
 }
 
 /// What an allocator may add to the buffers of one factor: it counts when a sketch has very many tiny factors.
 const ALLOCATION: usize = 64;
 
-/// What each factor is drawn from.
-fn draws(spec: &Spec) -> impl Iterator<Item = Draw> + '_ {
-    spec.factor_dims().zip(0_u32..).map(|(dim, factor)| Draw {
-        base: spec.method.base,
-        complex: spec.method.field.is_complex(),
-        seed: spec.seed,
-        factor,
-        dim,
-        rows: spec.rows(),
-    })
+/// Bytes of a spec's sketch and of one thread's work space, if they can be counted.
+pub(super) fn bytes<T: Scalar>(spec: &Spec) -> Option<u64> {
+    // Before the joins are listed: a huge degree is refused without a list of its factors.
+    let per_factor = size_of::<Projected<T>>() + size_of::<shape::Join>() + ALLOCATION;
+    let factors = u64::try_from(spec.kernel.degree.checked_mul(per_factor)?).ok()?;
+    if factors > u64::from(u32::MAX) {
+        return Some(factors);
+    }
+    let blueprint = Blueprint::new(spec);
+    let drawn = blueprint.draws().map(Projection::<T>::bytes).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?))?;
+    let tiles = Projection::<T>::tiles_per_block(spec.method.base);
+    drawn.checked_add(lane_bytes::<T>(blueprint.forward_lanes::<T>(tiles)?)?)?.checked_add(factors)
+}
+
+/// Bytes of one [`BackwardScratch`], if they can be counted.
+pub(super) fn backward_bytes<T: Scalar>(spec: &Spec) -> Option<u64> {
+    lane_bytes::<T>(Blueprint::new(spec).backward_lanes::<T>()?)
+}
+
+fn lane_bytes<T>(lanes: usize) -> Option<u64> {
+    u64::try_from(lanes.checked_mul(size_of::<Lane<T>>())?).ok()
 }
 
 impl<T: Scalar> Product<T> {
     pub(super) fn sample(spec: &Spec) -> Self {
+        let blueprint = Blueprint::new(spec);
         let distinct = matches!(spec.inputs, InputDims::Distinct(_));
-        let factors: Vec<_> = draws(spec)
-            .enumerate()
-            .map(|(index, draw)| Factor {
-                projection: Projection::sample(draw),
-                input: if distinct { index } else { 0 },
-                dim: draw.dim,
-            })
-            .collect();
-        Self {
-            factors,
-            field: spec.method.field,
-            rows: spec.rows(),
-            workspace_lanes: draws(spec).map(Projection::<T>::workspace_lanes).max().unwrap_or(0),
-            tiles_per_block: Projection::<T>::tiles_per_block(spec.method.base),
-            root_gamma: T::from_f64(spec.kernel.gamma.sqrt()),
-            root_coef0: T::from_f64(spec.kernel.coef0.sqrt()),
-            scale: T::from_f64(1.0 / (spec.rows() as f64).sqrt()),
-        }
-    }
-
-    /// Bytes of all projections and of one [`ForwardScratch`], if they can be counted.
-    pub(super) fn bytes(spec: &Spec) -> Option<u64> {
-        // All factors of one table are alike, so a huge degree is counted without a loop.
-        let (drawn, widest) = match &spec.inputs {
-            InputDims::Same(_) => {
-                let draw = draws(spec).next()?;
-                (Projection::<T>::bytes(draw)?.checked_mul(u64::try_from(spec.kernel.degree).ok()?)?, draw)
-            }
-            InputDims::Distinct(_) => {
-                let drawn =
-                    draws(spec).map(Projection::<T>::bytes).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?))?;
-                (drawn, draws(spec).max_by_key(|draw| draw.dim)?)
-            }
+        let fourier = blueprint.transforms().then(|| T::fourier(spec.rows()));
+        let project = |operand: &Operand| {
+            let (source, draw) = match *operand {
+                Operand::Factor(factor) => (Source::Input(if distinct { factor } else { 0 }), blueprint.factor(factor)),
+                Operand::Join(join) => (Source::Slot(blueprint.joins[join].slot), blueprint.mixer(join)),
+            };
+            Projected { source, dim: draw.dim, projection: Projection::sample(draw, fourier.as_ref()) }
         };
-        let tiles = Projection::<T>::tiles_per_block(spec.method.base);
-        let lanes = tiles
-            .checked_mul(widest.dim.checked_add(widest.rows.checked_mul(2)?)?)?
-            .checked_add(Projection::<T>::workspace_lanes(widest).checked_mul(2)?)?;
-        let factors = u64::try_from(spec.kernel.degree.checked_mul(size_of::<Factor<T>>() + ALLOCATION)?).ok()?;
-        drawn.checked_add(lane_bytes::<T>(lanes)?)?.checked_add(factors)
-    }
-
-    /// Bytes of one [`BackwardScratch`], if they can be counted.
-    pub(super) fn backward_bytes(&self) -> Option<u64> {
-        let products = self.factors.len().checked_mul(2)?.checked_add(2)?.checked_mul(self.rows)?.checked_mul(2)?;
-        lane_bytes::<T>(products.checked_add(2 * self.widest())?.checked_add(2 * self.workspace_lanes)?)
+        let joins = blueprint
+            .joins
+            .iter()
+            .map(|join| Join { operands: join.operands.iter().map(project).collect(), slot: join.slot })
+            .collect();
+        let root = |value: f64| T::from_f64(value.sqrt());
+        let one_over_root = |count: usize| T::from_f64(1.0 / (count as f64).sqrt());
+        Self {
+            joins,
+            field: spec.method.field,
+            distinct,
+            rows: spec.rows(),
+            widest: blueprint.widest(),
+            slots: blueprint.slots(),
+            workspace_lanes: blueprint.workspace_lanes::<T>(),
+            tiles_per_block: Projection::<T>::tiles_per_block(spec.method.base),
+            root_gamma: root(spec.kernel.gamma),
+            root_coef0: root(spec.kernel.coef0),
+            scale: one_over_root(spec.rows()),
+            craft: blueprint.craft().map(|draw| Craft {
+                projection: Projection::sample(draw, None),
+                up: draw.dim,
+                down: draw.rows,
+                scale: one_over_root(draw.rows),
+            }),
+            fourier,
+        }
     }
 
     pub(super) fn tiles_per_block(&self) -> usize {
         self.tiles_per_block
     }
 
-    fn widest(&self) -> usize {
-        self.factors.iter().map(|factor| factor.dim).max().unwrap_or(0)
+    /// Whether products are complex: those of transforms are, even of a real sketch.
+    fn complex(&self) -> bool {
+        self.field.is_complex() || self.fourier.is_some()
     }
 
-    /// Lanes for imaginary parts: none when real.
-    fn imaginary(&self, lanes: usize) -> usize {
-        if self.field.is_complex() { lanes } else { 0 }
+    /// A pair of buffers for real and imaginary parts; none for the latter when products are real.
+    fn pair(&self, lanes: usize) -> [LaneBuffer<T>; 2] {
+        [LaneBuffer::new(lanes), LaneBuffer::new(if self.complex() { lanes } else { 0 })]
     }
 
     pub(super) fn forward_scratch(&self, tiles: usize) -> ForwardScratch<T> {
+        let (up, down) = self.craft.as_ref().map_or((0, 0), |craft| (craft.up, craft.down));
         ForwardScratch {
-            x: LaneBuffer::new(tiles * self.widest()),
-            re: LaneBuffer::new(tiles * self.rows),
-            im: LaneBuffer::new(self.imaginary(tiles * self.rows)),
-            workspace: Workspace::new(self.workspace_lanes, self.field.is_complex()),
+            x: LaneBuffer::new(tiles * self.widest),
+            slots: (0..self.slots).map(|_| self.pair(tiles * self.rows)).collect(),
+            workspace: Workspace::new(self.workspace_lanes, self.complex(), self.fourier.as_ref()),
+            craft: [LaneBuffer::new(up), LaneBuffer::new(down)],
         }
     }
 
     pub(super) fn backward_scratch(&self) -> BackwardScratch<T> {
-        let pair = |lanes| [LaneBuffer::new(lanes), LaneBuffer::new(self.imaginary(lanes))];
+        let operands = self.joins.iter().map(|join| join.operands.len());
         BackwardScratch {
-            x: LaneBuffer::new(self.widest()),
-            gradient: LaneBuffer::new(self.widest()),
-            projected: pair(self.factors.len() * self.rows),
-            suffix: pair(self.factors.len() * self.rows),
-            prefix: pair(self.rows),
-            v: pair(self.rows),
-            workspace: Workspace::new(self.workspace_lanes, self.field.is_complex()),
+            forward: self.forward_scratch(1),
+            gradient: LaneBuffer::new(self.widest),
+            projected: self.pair(operands.clone().sum::<usize>() * self.rows),
+            suffix: self.pair(operands.max().unwrap_or(0) * self.rows),
+            v: self.pair(self.rows),
         }
     }
 
@@ -162,6 +285,17 @@ impl<T: Scalar> Product<T> {
         match self.field {
             Field::Real | Field::ComplexToReal => (Layout { start: 0, step: 1 }, Layout { start: self.rows, step: 1 }),
             Field::Complex => (Layout { start: 0, step: 2 }, Layout { start: 1, step: 2 }),
+        }
+    }
+
+    /// From the product of a join's operands to its result. The map is symmetric, and so its own transpose.
+    #[inline(always)]
+    fn finish_join(&self, re: &mut [Lane<T>], im: &mut [Lane<T>], workspace: &mut Workspace<T>) {
+        if let Some(fourier) = &self.fourier {
+            workspace.transform_back(fourier, re, im);
+        }
+        for lane in re.iter_mut().chain(im) {
+            *lane = lanes::scale(*lane, self.scale);
         }
     }
 
@@ -174,43 +308,129 @@ impl<T: Scalar> Product<T> {
         mut out: RowsMut<'_, T>,
         scratch: &mut ForwardScratch<T>,
     ) -> Option<usize> {
-        let ForwardScratch { x, re, im, workspace } = scratch;
-        let (re, im, rows, complex) = (re.as_mut(), im.as_mut(), self.rows, self.field.is_complex());
         let tiles = out.rows().div_ceil(LANES);
-        for (index, factor) in self.factors.iter().enumerate() {
-            let x = &mut x.as_mut()[..tiles * factor.dim];
-            if index == 0 || factor.input > 0 {
-                for (tile, x) in x.chunks_exact_mut(factor.dim).enumerate() {
-                    lanes::load(&inputs[factor.input], first + tile * LANES, self.root_gamma, self.root_coef0, x);
-                }
-            }
-            let projection = &factor.projection;
-            match (index, complex) {
-                (0, false) => projection.apply(x, workspace, |tile, row, new_re, _| re[tile * rows + row] = new_re),
-                (_, false) => projection.apply(x, workspace, |tile, row, new_re, _| {
-                    let at = tile * rows + row;
-                    re[at] = mul(re[at], new_re);
-                }),
-                (0, true) => projection.apply(x, workspace, |tile, row, new_re, new_im| {
-                    let at = tile * rows + row;
-                    (re[at], im[at]) = (new_re, new_im);
-                }),
-                (_, true) => projection.apply(x, workspace, |tile, row, new_re, new_im| {
-                    let at = tile * rows + row;
-                    (re[at], im[at]) = complex_mul((re[at], im[at]), (new_re, new_im));
-                }),
-            }
-        }
+        let rows = self.rows;
+        self.products::<false>(inputs, first, tiles, scratch, [&mut [], &mut []]);
+        let ForwardScratch { slots, workspace, craft: [up, down], .. } = scratch;
+        let root = self.joins.last()?.slot;
+        let [re, im] = slots[root].each_mut().map(LaneBuffer::as_mut);
         let (layout_re, layout_im) = self.layouts();
         let mut finite = true;
         for tile in 0..tiles {
             let part = tile * rows..(tile + 1) * rows;
-            finite &= lanes::store(&re[part.clone()], self.scale, layout_re, &mut out, tile * LANES);
-            if complex {
-                finite &= lanes::store(&im[part], self.scale, layout_im, &mut out, tile * LANES);
+            let re = &mut re[part.clone()];
+            let im = if self.field.is_complex() { &mut im[part] } else { &mut [] };
+            if let Some(craft) = &self.craft {
+                let (up, down) = (up.as_mut(), down.as_mut());
+                let (up_re, up_im) = up.split_at_mut(rows);
+                up_re.copy_from_slice(re);
+                up_im.copy_from_slice(im);
+                craft.projection.apply([up, &[]], None, 1, workspace, |_, row, new, _| down[row] = new);
+                finite &= lanes::store(down, craft.scale, layout_re, &mut out, tile * LANES);
+            } else {
+                finite &= lanes::store(re, T::ONE, layout_re, &mut out, tile * LANES);
+                finite &= lanes::store(im, T::ONE, layout_im, &mut out, tile * LANES);
             }
         }
         if finite { None } else { first_not_finite(&mut out).map(|row| first + row) }
+    }
+
+    /// Computes all joins; the result is in the last one's slot. With `KEEP`, for one tile, every projected operand is
+    /// left in `kept`, in the order of computation.
+    #[inline(always)]
+    fn products<const KEEP: bool>(
+        &self,
+        inputs: &[Input<'_, T>],
+        first: usize,
+        tiles: usize,
+        scratch: &mut ForwardScratch<T>,
+        kept: [&mut [Lane<T>]; 2],
+    ) {
+        let ForwardScratch { x, slots, workspace, .. } = scratch;
+        let (rows, complex) = (self.rows, self.complex());
+        let [mut keep_re, mut keep_im] = kept;
+        let mut loaded = None;
+        for join in &self.joins {
+            for (index, operand) in join.operands.iter().enumerate() {
+                let (into, from) = match operand.source {
+                    Source::Input(_) => (&mut slots[join.slot], None),
+                    // A join's slot is never one of its operands'.
+                    Source::Slot(slot) => match slots.get_disjoint_mut([join.slot, slot]) {
+                        Ok([into, from]) => (into, Some(from.each_mut().map(LaneBuffer::as_mut))),
+                        Err(_) => return,
+                    },
+                };
+                let [re, im] = into.each_mut().map(LaneBuffer::as_mut);
+                let x = &mut x.as_mut()[..tiles * operand.dim.min(self.widest)];
+                let mut stored = None;
+                let from: [&[Lane<T>]; 2] = match (from, operand.source) {
+                    (Some([re, im]), _) => {
+                        [&re[..tiles * rows], if self.field.is_complex() { &im[..tiles * rows] } else { &[] }]
+                    }
+                    (None, Source::Input(input) | Source::Slot(input)) => {
+                        let (root_gamma, root_coef0) = (self.root_gamma, self.root_coef0);
+                        if operand.projection.reads_rows() {
+                            stored = Some(RowSource { input: &inputs[input], first, root_gamma, root_coef0 });
+                            [&[], &[]]
+                        } else {
+                            if loaded != Some(input) {
+                                for (tile, x) in x.chunks_exact_mut(operand.dim).enumerate() {
+                                    lanes::load(&inputs[input], first + tile * LANES, root_gamma, root_coef0, x);
+                                }
+                                loaded = Some(input);
+                            }
+                            [x, &[]]
+                        }
+                    }
+                };
+                let (projection, stored) = (&operand.projection, stored.as_ref());
+                if KEEP {
+                    let (new_re, rest_re) = std::mem::take(&mut keep_re).split_at_mut(rows);
+                    let (new_im, rest_im) = std::mem::take(&mut keep_im).split_at_mut(if complex { rows } else { 0 });
+                    (keep_re, keep_im) = (rest_re, rest_im);
+                    projection.apply(from, stored, tiles, workspace, |_, row, re, im| {
+                        new_re[row] = re;
+                        if complex {
+                            new_im[row] = im;
+                        }
+                    });
+                    for row in 0..rows {
+                        match (index, complex) {
+                            (0, false) => re[row] = new_re[row],
+                            (_, false) => re[row] = mul(re[row], new_re[row]),
+                            (0, true) => (re[row], im[row]) = (new_re[row], new_im[row]),
+                            (_, true) => {
+                                (re[row], im[row]) = complex_mul((re[row], im[row]), (new_re[row], new_im[row]));
+                            }
+                        }
+                    }
+                } else {
+                    match (index, complex) {
+                        (0, false) => projection.apply(from, stored, tiles, workspace, |tile, row, new, _| {
+                            re[tile * rows + row] = new;
+                        }),
+                        (_, false) => projection.apply(from, stored, tiles, workspace, |tile, row, new, _| {
+                            let at = tile * rows + row;
+                            re[at] = mul(re[at], new);
+                        }),
+                        (0, true) => projection.apply(from, stored, tiles, workspace, |tile, row, new_re, new_im| {
+                            let at = tile * rows + row;
+                            (re[at], im[at]) = (new_re, new_im);
+                        }),
+                        (_, true) => projection.apply(from, stored, tiles, workspace, |tile, row, new_re, new_im| {
+                            let at = tile * rows + row;
+                            (re[at], im[at]) = complex_mul((re[at], im[at]), (new_re, new_im));
+                        }),
+                    }
+                }
+            }
+            let [re, im] = slots[join.slot].each_mut().map(LaneBuffer::as_mut);
+            for tile in 0..tiles {
+                let part = tile * rows..(tile + 1) * rows;
+                let im = if complex { &mut im[part.clone()] } else { &mut [] };
+                self.finish_join(&mut re[part], im, workspace);
+            }
+        }
     }
 
     /// See [`Kernels::backward`].
@@ -223,94 +443,141 @@ impl<T: Scalar> Product<T> {
         gradients: &mut [RowsMut<'_, T>],
         scratch: &mut BackwardScratch<T>,
     ) -> Option<usize> {
-        let BackwardScratch { x, gradient, projected, suffix, prefix, v, workspace } = scratch;
-        let (rows, degree, complex) = (self.rows, self.factors.len(), self.field.is_complex());
+        let BackwardScratch { forward, gradient, projected, suffix, v } = scratch;
+        let (rows, complex) = (self.rows, self.complex());
         let [u_re, u_im] = projected.each_mut().map(LaneBuffer::as_mut);
+        self.products::<true>(inputs, first, 1, forward, [u_re, u_im]);
+
+        let ForwardScratch { slots, workspace, craft: [up, down], .. } = forward;
         let [suffix_re, suffix_im] = suffix.each_mut().map(LaneBuffer::as_mut);
-        let [prefix_re, prefix_im] = prefix.each_mut().map(LaneBuffer::as_mut);
         let [v_re, v_im] = v.each_mut().map(LaneBuffer::as_mut);
-
-        for (index, factor) in self.factors.iter().enumerate() {
-            let x = &mut x.as_mut()[..factor.dim];
-            if index == 0 || factor.input > 0 {
-                lanes::load(&inputs[factor.input], first, self.root_gamma, self.root_coef0, x);
-            }
-            factor.projection.apply(x, workspace, |_, row, new_re, new_im| {
-                u_re[index * rows + row] = new_re;
-                if complex {
-                    u_im[index * rows + row] = new_im;
-                }
-            });
-        }
-
-        let last = (degree - 1) * rows;
-        suffix_re[last..].fill([T::ONE; LANES]);
-        if complex {
-            suffix_im[last..].fill([T::ZERO; LANES]);
-        }
-        for at in (0..last).rev() {
-            let next = at + rows;
-            if complex {
-                let product = complex_mul((suffix_re[next], suffix_im[next]), (u_re[next], u_im[next]));
-                (suffix_re[at], suffix_im[at]) = product;
-            } else {
-                suffix_re[at] = mul(suffix_re[next], u_re[next]);
-            }
-        }
-
-        let (layout_re, layout_im) = self.layouts();
-        lanes::gather(cotangent, first, self.scale, layout_re, prefix_re);
-        if complex {
-            lanes::gather(cotangent, first, -self.scale, layout_im, prefix_im);
-        }
-
         let gradient = gradient.as_mut();
+
+        // From here on slots hold what is called g in the formula, for the result of the join they belong to.
+        let [g_re, g_im] = slots[self.joins.last()?.slot].each_mut().map(LaneBuffer::as_mut);
+        let (layout_re, layout_im) = self.layouts();
+        if let Some(craft) = &self.craft {
+            let (up, down) = (up.as_mut(), down.as_mut());
+            lanes::gather(cotangent, first, craft.scale, layout_re, down);
+            up.fill([T::ZERO; LANES]);
+            craft.projection.add_transpose([down, &mut []], workspace, [up, &mut []]);
+            g_re.copy_from_slice(&up[..rows]);
+            g_im.iter_mut().zip(&up[rows..]).for_each(|(g, &up)| *g = lanes::scale(up, -T::ONE));
+        } else {
+            lanes::gather(cotangent, first, T::ONE, layout_re, g_re);
+            if self.field.is_complex() {
+                lanes::gather(cotangent, first, -T::ONE, layout_im, g_im);
+            }
+        }
+        if !self.field.is_complex() {
+            g_im.fill([T::ZERO; LANES]);
+        }
+        if !self.distinct {
+            gradient.fill([T::ZERO; LANES]);
+        }
+
         let mut bad: Option<usize> = None;
-        for (index, factor) in self.factors.iter().enumerate() {
-            let gradient = &mut gradient[..factor.dim];
-            if index == 0 || factor.input > 0 {
-                gradient.fill([T::ZERO; LANES]);
+        let mut store = |gradient: &[Lane<T>], out: &mut RowsMut<'_, T>| {
+            let columns = out.columns();
+            if !lanes::store(&gradient[..columns], self.root_gamma, Layout { start: 0, step: 1 }, out, 0) {
+                bad = [bad, first_not_finite(out)].into_iter().flatten().min();
             }
-            for row in 0..rows {
-                let at = index * rows + row;
+        };
+        let mut end = u_re.len();
+        for join in self.joins.iter().rev() {
+            let operands = join.operands.len();
+            let start = end - operands * rows;
+            let (u_re, u_im) = (&u_re[start..end], if complex { &u_im[start..end] } else { &u_im[..0] });
+            end = start;
+            let last = (operands - 1) * rows;
+            suffix_re[last..][..rows].fill([T::ONE; LANES]);
+            if complex {
+                suffix_im[last..][..rows].fill([T::ZERO; LANES]);
+            }
+            for at in (0..last).rev() {
+                let next = at + rows;
                 if complex {
-                    let left = (prefix_re[row], prefix_im[row]);
-                    (v_re[row], v_im[row]) = complex_mul(left, (suffix_re[at], suffix_im[at]));
-                    (prefix_re[row], prefix_im[row]) = complex_mul(left, (u_re[at], u_im[at]));
+                    let product = complex_mul((suffix_re[next], suffix_im[next]), (u_re[next], u_im[next]));
+                    (suffix_re[at], suffix_im[at]) = product;
                 } else {
-                    v_re[row] = mul(prefix_re[row], suffix_re[at]);
-                    prefix_re[row] = mul(prefix_re[row], u_re[at]);
+                    suffix_re[at] = mul(suffix_re[next], u_re[next]);
                 }
             }
-            factor.projection.add_transpose([v_re, v_im], workspace, gradient);
-            // The gradient of an input is complete after the last factor that reads it.
-            let complete = index + 1 == degree || self.factors[index + 1].input != factor.input;
-            if complete {
-                let out = &mut gradients[factor.input];
-                let columns = out.columns();
-                let layout = Layout { start: 0, step: 1 };
-                if !lanes::store(&gradient[..columns], self.root_gamma, layout, out, 0) {
-                    let row = first_not_finite(out);
-                    bad = [bad, row].into_iter().flatten().min();
+            let [g_re, g_im] = slots[join.slot].each_mut().map(LaneBuffer::as_mut);
+            self.finish_join(g_re, g_im, workspace);
+            for (index, operand) in join.operands.iter().enumerate() {
+                let [g_re, g_im] = slots[join.slot].each_mut().map(LaneBuffer::as_mut);
+                for row in 0..rows {
+                    let at = index * rows + row;
+                    if complex {
+                        let left = (g_re[row], g_im[row]);
+                        (v_re[row], v_im[row]) = complex_mul(left, (suffix_re[at], suffix_im[at]));
+                        (g_re[row], g_im[row]) = complex_mul(left, (u_re[at], u_im[at]));
+                    } else {
+                        v_re[row] = mul(g_re[row], suffix_re[at]);
+                        g_re[row] = mul(g_re[row], u_re[at]);
+                    }
+                }
+                match operand.source {
+                    Source::Input(input) => {
+                        let gradient = &mut gradient[..operand.dim];
+                        if self.distinct {
+                            gradient.fill([T::ZERO; LANES]);
+                        }
+                        operand.projection.add_transpose([v_re, v_im], workspace, [gradient, &mut []]);
+                        if self.distinct {
+                            store(gradient, &mut gradients[input]);
+                        }
+                    }
+                    Source::Slot(slot) => {
+                        let [re, im] = slots[slot].each_mut().map(LaneBuffer::as_mut);
+                        re.fill([T::ZERO; LANES]);
+                        im.fill([T::ZERO; LANES]);
+                        operand.projection.add_transpose([v_re, v_im], workspace, [re, im]);
+                        if !self.field.is_complex() {
+                            im.fill([T::ZERO; LANES]);
+                        }
+                    }
                 }
             }
+        }
+        if !self.distinct {
+            store(gradient, &mut gradients[0]);
         }
         bad.map(|row| first + row)
     }
 }
 
-fn lane_bytes<T>(lanes: usize) -> Option<u64> {
-    u64::try_from(lanes.checked_mul(size_of::<Lane<T>>())?).ok()
-}
-
 /// Only reached after an overflow.
 #[cold]
-fn first_not_finite<T: Scalar>(rows: &mut RowsMut<'_, T>) -> Option<usize> {
+pub(super) fn first_not_finite<T: Scalar>(rows: &mut RowsMut<'_, T>) -> Option<usize> {
     (0..rows.rows()).find(|&row| rows.row_mut(row).iter().any(|value| !value.is_finite()))
 }
 
 /// The loops of the product, compiled for each instruction set when this crate is, not when generic code is used.
 pub trait Kernels: Sized {
+    /// As [`Kernels::forward`], for spherical random features.
+    fn cosine_forward(
+        cosine: &Cosine<Self>,
+        input: &Input<'_, Self>,
+        first: usize,
+        out: RowsMut<'_, Self>,
+        scratch: &mut CosineScratch<Self>,
+    ) -> Option<usize>;
+
+    /// As [`Kernels::backward`], for spherical random features.
+    fn cosine_backward(
+        cosine: &Cosine<Self>,
+        input: &Input<'_, Self>,
+        first: usize,
+        cotangent: &Rows<'_, Self>,
+        gradients: &mut [RowsMut<'_, Self>],
+        scratch: &mut CosineScratch<Self>,
+    ) -> Option<usize>;
+
+    /// Plans the Fourier transforms of a length.
+    fn fourier(length: usize) -> Fourier<Self>;
+
     /// Features of the rows from `first` on, as many as `out` has; returns the first row that overflows.
     fn forward(
         product: &Product<Self>,
@@ -323,7 +590,9 @@ pub trait Kernels: Sized {
     /// Gradients of the tile of rows from `first` on; returns the first row that overflows.
     ///
     /// # Formula
-    /// With c = g_re + i g_im the cotangent and uⱼ = Wⱼ x̃, the gradient is Σᵢ Re Wᵢᵀ (c̄ ∘ Π_{j≠i} uⱼ) / √m, times √γ.
+    /// For a function L of the features, let g be such that dL = Re Σ g dz, for the result z of any join: at the last
+    /// one it is the conjugated cotangent. With z = (u₁ ∘ … ∘ u_k)/√m and uᵢ = Wᵢ yᵢ, the g of an operand is
+    /// Wᵢᵀ (g ∘ Π_{j≠i} uⱼ)/√m; that of an input, real, is its real part, times √γ.
     fn backward(
         product: &Product<Self>,
         inputs: &[Input<'_, Self>],
@@ -337,6 +606,37 @@ pub trait Kernels: Sized {
 macro_rules! kernels {
     ($type:ident) => {
         impl Kernels for $type {
+            fn fourier(length: usize) -> Fourier<Self> {
+                Fourier::plan(length)
+            }
+
+            fn cosine_forward(
+                cosine: &Cosine<Self>,
+                input: &Input<'_, Self>,
+                first: usize,
+                out: RowsMut<'_, Self>,
+                scratch: &mut CosineScratch<Self>,
+            ) -> Option<usize> {
+                pulp::Arch::new().dispatch(
+                    #[inline(always)]
+                    || cosine.forward(input, first, out, scratch),
+                )
+            }
+
+            fn cosine_backward(
+                cosine: &Cosine<Self>,
+                input: &Input<'_, Self>,
+                first: usize,
+                cotangent: &Rows<'_, Self>,
+                gradients: &mut [RowsMut<'_, Self>],
+                scratch: &mut CosineScratch<Self>,
+            ) -> Option<usize> {
+                pulp::Arch::new().dispatch(
+                    #[inline(always)]
+                    || cosine.backward(input, first, cotangent, gradients, scratch),
+                )
+            }
+
             fn forward(
                 product: &Product<Self>,
                 inputs: &[Input<'_, Self>],

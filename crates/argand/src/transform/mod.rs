@@ -1,3 +1,4 @@
 //! Fast linear transforms.
 
+pub(crate) mod fft;
 pub mod fwht;

@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use argand::rng::{Purpose, Stream};
-use argand::{Base, FeatureMap, Field, Input, InputDims, Kernel, Method, Rows, Scalar, SparseRows, Spec};
+use argand::{Base, FeatureMap, Field, Input, InputDims, Kernel, Method, Rows, Scalar, Shape, SparseRows, Spec};
 
 pub type Complex = (f64, f64);
 
@@ -50,9 +50,17 @@ impl<T: Scalar> Csr<T> {
     }
 }
 
-/// Every method that can be drawn.
+/// Every method that sketches tensor products, with CRAFT maps of a size for tests.
 pub fn methods() -> Vec<Method> {
-    Method::available()
+    let small = |method: Method| Method { craft: method.craft.map(|_| 64), ..method };
+    Method::all().into_iter().filter(|method| method.base != Base::Spherical).map(small).collect()
+}
+
+/// Spherical random features for (½⟨x, y⟩ + ½)^degree.
+pub fn srf(dim: usize, degree: usize, features: usize) -> Spec {
+    let mut spec = Spec::new(dim, degree, features).with_method("srf".parse().unwrap());
+    (spec.kernel.gamma, spec.kernel.coef0) = (0.5, 0.5);
+    spec
 }
 
 /// x̃ = (√γ x, √ν).
@@ -64,10 +72,21 @@ pub fn homogenise(kernel: Kernel, x: &[f64]) -> Vec<f64> {
     lifted
 }
 
-/// The matrix W of one factor, entry by entry from the definition.
-pub fn matrix(spec: &Spec, factor: usize, dim: usize) -> Vec<Vec<Complex>> {
-    let rows = spec.rows();
-    let complex = spec.method.field.is_complex();
+/// What a matrix is drawn from.
+#[derive(Clone, Copy)]
+pub struct Draw {
+    pub base: Base,
+    pub complex: bool,
+    pub seed: u64,
+    pub factor: usize,
+    pub sorted: bool,
+    pub dim: usize,
+    pub rows: usize,
+}
+
+/// A projection matrix, entry by entry from the definition.
+pub fn matrix(draw: Draw) -> Vec<Vec<Complex>> {
+    let Draw { base, complex, seed, factor, sorted, dim, rows } = draw;
     let index = factor as u32;
     let sign = |bits: u64| {
         if complex {
@@ -87,10 +106,10 @@ pub fn matrix(spec: &Spec, factor: usize, dim: usize) -> Vec<Vec<Complex>> {
         drawn.truncate(count);
         drawn
     };
-    match spec.method.base {
+    match base {
         Base::Gaussian => (0..rows)
             .map(|row| {
-                let mut stream = Stream::new(spec.seed, Purpose::Weights, index, row as u32);
+                let mut stream = Stream::new(seed, Purpose::Weights, index, row as u32);
                 if complex {
                     (0..dim).map(|_| stream.complex_normal()).collect()
                 } else {
@@ -101,13 +120,13 @@ pub fn matrix(spec: &Spec, factor: usize, dim: usize) -> Vec<Vec<Complex>> {
             })
             .collect(),
         Base::Rademacher => {
-            (0..rows).map(|row| signs(&mut Stream::new(spec.seed, Purpose::Weights, index, row as u32), dim)).collect()
+            (0..rows).map(|row| signs(&mut Stream::new(seed, Purpose::Weights, index, row as u32), dim)).collect()
         }
         Base::ProductSrht | Base::TensorSrht => {
             let padded = dim.next_power_of_two();
-            let diagonal = signs(&mut Stream::new(spec.seed, Purpose::Signs, index, 0), dim);
-            let mut stream = Stream::new(spec.seed, Purpose::Rows, index, 0);
-            let mut chosen: Vec<usize> = if spec.method.base == Base::TensorSrht {
+            let diagonal = signs(&mut Stream::new(seed, Purpose::Signs, index, 0), dim);
+            let mut stream = Stream::new(seed, Purpose::Rows, index, 0);
+            let mut chosen: Vec<usize> = if base == Base::TensorSrht {
                 (0..rows).map(|_| stream.below(padded as u32) as usize).collect()
             } else {
                 // Draw without replacement by taking from the stack of all rows what is at the drawn place, and
@@ -123,7 +142,7 @@ pub fn matrix(spec: &Spec, factor: usize, dim: usize) -> Vec<Vec<Complex>> {
                     })
                     .collect()
             };
-            if factor == 0 {
+            if sorted {
                 chosen.sort_unstable();
             }
             let hadamard =
@@ -133,26 +152,145 @@ pub fn matrix(spec: &Spec, factor: usize, dim: usize) -> Vec<Vec<Complex>> {
                 .map(|&row| (0..dim).map(|k| times((hadamard(row % padded, k), 0.0), diagonal[k])).collect())
                 .collect()
         }
-        Base::TensorSketch => panic!("no oracle for {}", spec.method),
+        Base::TensorSketch => {
+            let diagonal = signs(&mut Stream::new(seed, Purpose::Signs, index, 0), dim);
+            let mut stream = Stream::new(seed, Purpose::Buckets, index, 0);
+            let buckets: Vec<usize> = (0..dim).map(|_| stream.below(rows as u32) as usize).collect();
+            (0..rows)
+                .map(|row| (0..dim).map(|k| times(fourier(rows, row, buckets[k]), diagonal[k])).collect())
+                .collect()
+        }
+        Base::Spherical => panic!("spherical random features are no projection"),
+    }
+}
+
+/// exp(−2πi row column / length).
+fn fourier(length: usize, row: usize, column: usize) -> Complex {
+    let (sin, cos) = (-std::f64::consts::TAU * (row * column % length) as f64 / length as f64).sin_cos();
+    (cos, sin)
+}
+
+fn multiply(matrix: &[Vec<Complex>], x: &[Complex]) -> Vec<Complex> {
+    let add = |sum: Complex, product: Complex| (sum.0 + product.0, sum.1 + product.1);
+    matrix.iter().map(|row| row.iter().zip(x).fold((0.0, 0.0), |sum, (&w, &x)| add(sum, times(w, x)))).collect()
+}
+
+/// The definition of a sketch, one shape after the other.
+struct Oracle<'a> {
+    spec: &'a Spec,
+    inputs: &'a [&'a [f64]],
+    /// Joins so far: every join's result is projected with matrices of its own.
+    joins: usize,
+}
+
+impl Oracle<'_> {
+    fn draw(&self, factor: usize, dim: usize) -> Draw {
+        let method = self.spec.method;
+        let sorted = factor == 0 && method.shape == Shape::Flat;
+        let complex = method.field.is_complex();
+        Draw { base: method.base, complex, seed: self.spec.seed, factor, sorted, dim, rows: self.spec.rows() }
+    }
+
+    /// Wᵢ x̃ᵢ
+    fn factor(&self, factor: usize) -> Vec<Complex> {
+        let x = homogenise(self.spec.kernel, self.inputs[factor % self.inputs.len()]);
+        let x: Vec<Complex> = x.into_iter().map(|x| (x, 0.0)).collect();
+        multiply(&matrix(self.draw(factor, x.len())), &x)
+    }
+
+    /// The product of operands, divided by √m, and for TensorSketch transformed back; and the number of this join.
+    fn join(&mut self, operands: &[Vec<Complex>]) -> (Vec<Complex>, usize) {
+        let m = self.spec.rows();
+        let root = (m as f64).sqrt();
+        let mut product: Vec<Complex> = (0..m)
+            .map(|at| operands.iter().fold((1.0 / root, 0.0), |product, operand| times(product, operand[at])))
+            .collect();
+        if self.spec.method.base == Base::TensorSketch {
+            let back: Vec<Vec<Complex>> = (0..m)
+                .map(|row| {
+                    let conjugate = |(re, im): Complex| (re / root, -im / root);
+                    (0..m).map(|column| conjugate(fourier(m, row, column))).collect()
+                })
+                .collect();
+            product = multiply(&back, &product);
+        }
+        self.joins += 1;
+        (product, self.joins - 1)
+    }
+
+    /// The projection of a join's result.
+    fn mix(&self, (result, join): (Vec<Complex>, usize)) -> Vec<Complex> {
+        let m = self.spec.rows();
+        let own = self.draw(self.spec.kernel.degree + join, m);
+        if self.spec.method.shape != Shape::Chain {
+            return multiply(&matrix(own), &result);
+        }
+        let mixed = multiply(&matrix(Draw { base: Base::ProductSrht, ..own }), &result);
+        if self.spec.method.base != Base::TensorSketch {
+            return mixed;
+        }
+        let scaled: Vec<Complex> = mixed.iter().map(|z| (z.0 / (m as f64).sqrt(), z.1 / (m as f64).sqrt())).collect();
+        let transform: Vec<Vec<Complex>> =
+            (0..m).map(|row| (0..m).map(|column| fourier(m, row, column)).collect()).collect();
+        multiply(&transform, &scaled)
+    }
+
+    /// An operand of a tree that covers the factors `first..end`.
+    fn tree(&mut self, first: usize, end: usize) -> Vec<Complex> {
+        if end - first == 1 {
+            return self.factor(first);
+        }
+        let joined = self.halves(first, end);
+        self.mix(joined)
+    }
+
+    fn halves(&mut self, first: usize, end: usize) -> (Vec<Complex>, usize) {
+        let middle = first + (end - first).div_ceil(2);
+        let operands = [self.tree(first, middle), self.tree(middle, end)];
+        self.join(&operands)
+    }
+
+    fn result(&mut self) -> Vec<Complex> {
+        let degree = self.spec.kernel.degree;
+        let all = |oracle: &mut Self, count: usize| {
+            let operands: Vec<_> = (0..count).map(|factor| oracle.factor(factor)).collect();
+            oracle.join(&operands)
+        };
+        match self.spec.method.shape {
+            _ if degree <= 2 => all(self, degree).0,
+            Shape::Flat => all(self, degree).0,
+            Shape::Tree => self.halves(0, degree).0,
+            Shape::Chain => {
+                let mut result = all(self, 2);
+                for factor in 2..degree {
+                    let operands = [self.mix(result), self.factor(factor)];
+                    result = self.join(&operands);
+                }
+                result.0
+            }
+        }
     }
 }
 
 /// Φ of one row (one slice per input table), by multiplying matrices.
 pub fn oracle_row(spec: &Spec, inputs: &[&[f64]]) -> Vec<f64> {
-    let rows = spec.rows();
-    let mut product = vec![(1.0 / (rows as f64).sqrt(), 0.0); rows];
-    for factor in 0..spec.kernel.degree {
-        let x = homogenise(spec.kernel, inputs[factor % inputs.len()]);
-        for (value, weights) in product.iter_mut().zip(matrix(spec, factor, x.len())) {
-            let dot = weights.iter().zip(&x).fold((0.0, 0.0), |sum, (w, x)| (sum.0 + w.0 * x, sum.1 + w.1 * x));
-            *value = times(*value, dot);
-        }
-    }
-    match spec.method.field {
+    let mut oracle = Oracle { spec, inputs, joins: 0 };
+    let product = oracle.result();
+    let features: Vec<f64> = match spec.method.field {
         Field::Real => product.iter().map(|z| z.0).collect(),
         Field::ComplexToReal => product.iter().map(|z| z.0).chain(product.iter().map(|z| z.1)).collect(),
         Field::Complex => product.iter().flat_map(|z| [z.0, z.1]).collect(),
-    }
+    };
+    let Some(up) = spec.method.craft else { return features };
+    let down = Draw {
+        base: Base::ProductSrht,
+        complex: false,
+        sorted: true,
+        rows: spec.features,
+        ..oracle.draw(spec.kernel.degree + oracle.joins, up)
+    };
+    let features: Vec<Complex> = features.into_iter().map(|z| (z, 0.0)).collect();
+    multiply(&matrix(down), &features).iter().map(|z| z.0 / (spec.features as f64).sqrt()).collect()
 }
 
 /// The exact kernel of a pair, one slice per input table.
@@ -165,54 +303,116 @@ pub fn kernel(spec: &Spec, x: &[&[f64]], y: &[&[f64]]) -> f64 {
         .product()
 }
 
-/// The variances of one spec's kernel estimate for one pair, from Table 1.
+/// The variances of one spec's kernel estimate for one pair, where a closed form is known.
 #[derive(Debug, Clone, Copy)]
 pub struct Truth {
     pub mean: f64,
+    pub second: Option<SecondMoments>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SecondMoments {
     /// E|k̂ − k|², for the real inner product of the features or, if complex, the Hermitian one.
     pub variance: f64,
     /// E(k̂ − k)² of a complex estimate.
     pub pseudo_variance: f64,
 }
 
-/// # Formula
-/// With per-factor second moments s = E|u v̄|² of one row, cross moments c of two rows, and a = ⟨x, y⟩²:
-/// Var = (Π s − Π a)/m + (1 − 1/m)(Π c − Π a). Independent rows have c = a; rows drawn without replacement from B
-/// stacked Hadamard matrices of size n have c = a − (s − a)/(Bn − 1). The pseudo-variance is the same with E(u v̄)².
+/// a = ⟨x, y⟩², q = Σ xᵢ²yᵢ² and N = ‖x‖²‖y‖² of one factor.
+fn invariants(x: &[f64], y: &[f64]) -> [f64; 3] {
+    let sum = |term: &dyn Fn(f64, f64) -> f64| x.iter().zip(y).map(|(&x, &y)| term(x, y)).sum::<f64>();
+    let norms = sum(&|x, _| x * x) * sum(&|_, y| y * y);
+    [sum(&|x, y| x * y).powi(2), sum(&|x, y| x * x * y * y), norms]
+}
+
+/// Table 1 of the paper, TensorSketch's variance and that of hierarchical Gaussian sketches; `docs/math.md` derives the
+/// latter two.
 pub fn truth(spec: &Spec, x: &[&[f64]], y: &[&[f64]]) -> Truth {
+    let degree = spec.kernel.degree;
+    let lifted: Vec<[Vec<f64>; 2]> =
+        (0..degree).map(|factor| [x, y].map(|side| homogenise(spec.kernel, side[factor % side.len()]))).collect();
+    let invariants: Vec<[f64; 3]> = lifted.iter().map(|[x, y]| invariants(x, y)).collect();
     let m = spec.rows() as f64;
     let complex = spec.method.field.is_complex();
-    // [Π s, Π c] for the variance and the pseudo-variance, and Π a.
-    let (mut plain, mut pseudo, mut squared) = ([1.0, 1.0], [1.0, 1.0], 1.0);
-    for factor in 0..spec.kernel.degree {
-        let x = homogenise(spec.kernel, x[factor % x.len()]);
-        let y = homogenise(spec.kernel, y[factor % y.len()]);
-        let sum = |term: &dyn Fn(f64, f64) -> f64| x.iter().zip(&y).map(|(&x, &y)| term(x, y)).sum::<f64>();
-        let a = sum(&|x, y| x * y).powi(2);
-        let q = sum(&|x, y| x * x * y * y);
-        let norms = sum(&|x, _| x * x) * sum(&|_, y| y * y);
-        let real_or_complex = if complex { 1.0 } else { 2.0 };
+    // E|k̂|² and E k̂².
+    let moments = match (spec.method.craft, spec.method.shape, spec.method.base) {
+        (Some(_), _, _) => None,
+        (None, shape, Base::TensorSketch) if shape == Shape::Flat || degree <= 2 => {
+            let product = |term: &dyn Fn([f64; 3]) -> f64| invariants.iter().map(|&i| term(i)).product::<f64>();
+            // Collisions of the two kinds: b = N − q and c = a − q.
+            let (a, with_b) = (product(&|[a, _, _]| a), product(&|[a, q, n]| a + n - q));
+            let (with_c, with_both) = (product(&|[a, q, _]| 2.0 * a - q), product(&|[a, q, n]| 2.0 * a + n - 2.0 * q));
+            let kappa = if spec.rows().is_multiple_of(2) { 2.0 } else { 1.0 };
+            Some(if complex {
+                [a + (with_b - a) / m, a + (with_c - a) / m]
+            } else {
+                let both = a + (with_b + with_c - 2.0 * a) / m + kappa / (m * m) * (with_both - with_b - with_c + a);
+                [both, both]
+            })
+        }
+        (None, shape, _) if shape == Shape::Flat || degree <= 2 => {
+            let dims: Vec<usize> = lifted.iter().map(|[x, _]| x.len()).collect();
+            Some(table_1(spec, &invariants, &dims))
+        }
+        (None, Shape::Tree, Base::Gaussian) => {
+            Some(gaussian_tree(&invariants, m, complex, 0, degree)[..2].try_into().unwrap())
+        }
+        (None, _, _) => None,
+    };
+    let squared: f64 = invariants.iter().map(|[a, _, _]| a).product();
+    let second = moments.map(|[plain, pseudo]: [f64; 2]| {
+        let (variance, pseudo_variance) = (plain - squared, pseudo - squared);
+        if spec.method.field == Field::ComplexToReal {
+            let variance = (variance + pseudo_variance) / 2.0;
+            SecondMoments { variance, pseudo_variance: variance }
+        } else {
+            SecondMoments { variance, pseudo_variance: if complex { pseudo_variance } else { variance } }
+        }
+    });
+    Truth { mean: kernel(spec, x, y), second }
+}
+
+/// # Formula
+/// With per-factor second moments s = E|u v̄|² of one row, cross moments c of two rows:
+/// E|k̂|² = Π s/m + (1 − 1/m) Π c. Independent rows have c = a; rows drawn without replacement from B stacked Hadamard
+/// matrices of size n have c = a − (s − a)/(Bn − 1). The pseudo-variance is the same with E(u v̄)².
+fn table_1(spec: &Spec, invariants: &[[f64; 3]], dims: &[usize]) -> [f64; 2] {
+    let m = spec.rows() as f64;
+    let real_or_complex = if spec.method.field.is_complex() { 1.0 } else { 2.0 };
+    let (mut plain, mut pseudo) = ([1.0, 1.0], [1.0, 1.0]);
+    for (&[a, q, norms], dim) in invariants.iter().zip(dims) {
         let (s, pseudo_s) = match spec.method.base {
             Base::Gaussian => (norms + real_or_complex * a, 2.0 * a),
             _ => (norms + real_or_complex * (a - q), 2.0 * a - q),
         };
-        let stacked = spec.rows().next_multiple_of(x.len().next_power_of_two()) as f64;
-        let cross = |s: f64| if spec.method.base == Base::ProductSrht { a - (s - a) / (stacked - 1.0) } else { a };
+        let stacked = spec.rows().next_multiple_of(dim.next_power_of_two()) as f64;
+        let without_replacement = spec.method.base == Base::ProductSrht && m > 1.0;
+        let cross = |s: f64| if without_replacement { a - (s - a) / (stacked - 1.0) } else { a };
         plain = [plain[0] * s, plain[1] * cross(s)];
         pseudo = [pseudo[0] * pseudo_s, pseudo[1] * cross(pseudo_s)];
-        squared *= a;
     }
-    let combine = |[s, c]: [f64; 2]| (s - squared) / m + if m > 1.0 { (1.0 - 1.0 / m) * (c - squared) } else { 0.0 };
-    let (variance, pseudo_variance) = (combine(plain), combine(pseudo));
-    let mean = kernel(spec, x, y);
-    match spec.method.field {
-        Field::Real => Truth { mean, variance, pseudo_variance: variance },
-        Field::Complex => Truth { mean, variance, pseudo_variance },
-        Field::ComplexToReal => {
-            let variance = (variance + pseudo_variance) / 2.0;
-            Truth { mean, variance, pseudo_variance: variance }
-        }
+    [plain, pseudo].map(|[s, c]| s / m + (1.0 - 1.0 / m) * c)
+}
+
+/// [E|⟨z, z'⟩|², E⟨z, z'⟩², E‖z‖²‖z'‖²] of the features of the factors `first..end`: Gaussian projections make them a
+/// recursion.
+fn gaussian_tree(invariants: &[[f64; 3]], m: f64, complex: bool, first: usize, end: usize) -> [f64; 3] {
+    if end - first == 1 {
+        let [a, _, norms] = invariants[first];
+        return [a, a, norms];
     }
+    let middle = first + (end - first).div_ceil(2);
+    let halves =
+        [gaussian_tree(invariants, m, complex, first, middle), gaussian_tree(invariants, m, complex, middle, end)];
+    let product = |term: &dyn Fn([f64; 3]) -> f64| halves.iter().map(|&half| term(half)).product::<f64>();
+    let same_row = product(&|[plain, _, norms]| norms + if complex { plain } else { 2.0 * plain });
+    let pseudo_same_row = product(&|[_, pseudo, norms]| if complex { 2.0 * pseudo } else { norms + 2.0 * pseudo });
+    let average = |same: f64, other: f64| same / m + (1.0 - 1.0 / m) * other;
+    [
+        average(same_row, product(&|[plain, _, _]| plain)),
+        average(pseudo_same_row, product(&|[_, pseudo, _]| pseudo)),
+        average(same_row, product(&|[_, _, norms]| norms)),
+    ]
 }
 
 /// The kernel estimate from two rows of features.
@@ -228,24 +428,44 @@ pub fn estimate(field: Field, x: &[f64], y: &[f64]) -> Complex {
     }
 }
 
-/// Bound on the rounding error of a feature, relative to the product of the factors' ℓ₁ norms.
+/// Bound on the rounding error of a feature.
 ///
-/// Each factor's sum has a depth of at most d (dense) or log₂ n (Hadamard), and the p products add p roundings; no
-/// partial sum exceeds the ℓ₁ norm of x̃ times the largest weight, which is below 6 for the Gaussians drawn here.
+/// Each factor's sum has a depth of at most d (dense) or log₂ n (Hadamard); products and scalings add some more. No
+/// partial sum exceeds the ℓ₁ norm of what is projected times the largest weight, which is below 6 for the Gaussians
+/// drawn here. A join's result is projected again, where its ℓ₁ norm is at most m times its largest element.
 pub fn rounding<T: Scalar>(spec: &Spec, inputs: &[&[f64]]) -> f64 {
-    let mut bound = T::EPSILON.to_f64();
+    let m = spec.rows() as f64;
+    let method = spec.method;
+    let levels = |dim: f64| match method.base {
+        Base::Gaussian => (6.0, dim),
+        Base::Rademacher => (1.0, dim),
+        Base::ProductSrht | Base::TensorSrht | Base::Spherical => (1.0, dim.log2().ceil()),
+        // Buckets, and a Fourier transform of any length.
+        Base::TensorSketch => (1.0, dim + 10.0 * m.log2().ceil() + 20.0),
+    };
+    let mut bound = T::EPSILON.to_f64() / m.sqrt();
     let mut depth = 0.0;
-    for factor in 0..spec.kernel.degree {
+    let degree = spec.kernel.degree;
+    for factor in 0..degree {
         let x = homogenise(spec.kernel, inputs[factor % inputs.len()]);
-        let (weight, levels) = match spec.method.base {
-            Base::Gaussian => (6.0, x.len() as f64),
-            Base::Rademacher => (1.0, x.len() as f64),
-            _ => (1.0, (x.len() as f64).log2().ceil()),
-        };
+        let (weight, levels) = levels(x.len() as f64);
         bound *= weight * x.iter().map(|x| x.abs()).sum::<f64>();
         depth += levels + 4.0;
     }
-    bound * depth / (spec.rows() as f64).sqrt()
+    let joins = if method.shape == Shape::Flat { 1 } else { (degree - 1).max(1) };
+    for _ in 1..joins {
+        let (weight, levels) = levels(m);
+        bound *= weight * m.sqrt();
+        depth += levels + 4.0;
+    }
+    if method.base == Base::TensorSketch {
+        bound *= m.sqrt().powi(joins as i32);
+    }
+    if let Some(up) = method.craft {
+        bound *= up as f64 / (spec.features as f64).sqrt();
+        depth += (up as f64).log2() + 4.0;
+    }
+    bound * depth
 }
 
 /// Column counts for a spec with the same or with distinct inputs.
