@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use argand::{Error, FeatureMap, Field, Input, Kernel, Method, Rows, RowsMut, Scalar, Sketch, SparseRows, Spec};
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::info::read_spec;
@@ -153,7 +153,8 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
             let written = file.write_all(sketch.spec().to_json().as_bytes()).and_then(|()| file.flush());
             written.map_err(|error| Failure::io(path, "write", &error))?;
         }
-        stream(&sketch, &mut readers, &arguments.inputs, |features| writer.write(features))
+        let progress = Progress::new(&readers, arguments.quiet);
+        stream(&sketch, &mut readers, &arguments.inputs, &progress, |features| writer.write(features))
     })??;
     writer.finish()?;
     if let Some(file) = spec_file {
@@ -242,12 +243,12 @@ fn stream<T: Scalar + Element>(
     sketch: &Sketch<T>,
     readers: &mut [Box<dyn Reader<T>>],
     paths: &[PathBuf],
+    progress: &Progress,
     mut write: impl FnMut(&[T]) -> Result<(), Failure>,
 ) -> Result<usize, Failure> {
     let width = sketch.output_dim() + sketch.input_dims().iter().sum::<usize>();
     // Enough rows to keep every thread busy, however wide they are.
     let block_rows = (BLOCK_BYTES / size_of::<T>() / width).max(16 * rayon::current_num_threads());
-    let progress = Progress::new(readers);
     let mut blocks: Vec<Block<T>> = readers.iter().map(|_| Block::default()).collect();
     let mut features = Vec::new();
     let mut done = 0;
@@ -263,7 +264,6 @@ fn stream<T: Scalar + Element>(
             return Err(Failure::input(&paths[shorter], what));
         }
         if rows == 0 {
-            progress.finish();
             return Ok(done);
         }
         features.resize(rows * sketch.output_dim(), T::ZERO);
@@ -319,16 +319,17 @@ fn explain<T: Scalar>(error: Error, rows_before: usize, paths: &[PathBuf]) -> Fa
     }
 }
 
-/// A bar on a terminal, nothing in a pipe.
+/// A bar on a terminal, nothing in a pipe or when it is to be quiet.
 struct Progress {
     bar: ProgressBar,
     begun: Instant,
 }
 
 impl Progress {
-    fn new<T>(readers: &[Box<dyn Reader<T>>]) -> Self {
+    fn new<T>(readers: &[Box<dyn Reader<T>>], quiet: bool) -> Self {
         let total = readers.iter().map(|reader| reader.progress().total).sum();
-        let bar = ProgressBar::new(total);
+        let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(Some(total), target);
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {eta} left") {
             bar.set_style(style);
         }
@@ -340,10 +341,6 @@ impl Progress {
         let rate = (rows as f64 / self.begun.elapsed().as_secs_f64().max(1e-3)).round();
         self.bar.set_message(format!("{} rows, {} rows/s", HumanCount(rows as u64), human(rate)));
         self.bar.set_position(readers.iter().map(|reader| reader.progress().done).sum());
-    }
-
-    fn finish(&self) {
-        self.bar.finish_and_clear();
     }
 }
 
@@ -358,7 +355,7 @@ fn human(rate: f64) -> String {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // On an error the half-drawn bar would stand before the message.
+        // It would stand before the last message.
         self.bar.finish_and_clear();
     }
 }

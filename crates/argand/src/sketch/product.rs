@@ -405,22 +405,21 @@ impl<T: Scalar> Product<T> {
                         }
                     }
                 } else {
-                    match (index, complex) {
-                        (0, false) => projection.apply(from, stored, tiles, workspace, |tile, row, new, _| {
-                            re[tile * rows + row] = new;
-                        }),
-                        (_, false) => projection.apply(from, stored, tiles, workspace, |tile, row, new, _| {
-                            let at = tile * rows + row;
-                            re[at] = mul(re[at], new);
-                        }),
-                        (0, true) => projection.apply(from, stored, tiles, workspace, |tile, row, new_re, new_im| {
-                            let at = tile * rows + row;
-                            (re[at], im[at]) = (new_re, new_im);
-                        }),
-                        (_, true) => projection.apply(from, stored, tiles, workspace, |tile, row, new_re, new_im| {
+                    // Multiplying by one is exact, and spares a second copy of every kernel for the first operand.
+                    if index == 0 {
+                        re.fill([T::ONE; LANES]);
+                        im.fill([T::ZERO; LANES]);
+                    }
+                    if complex {
+                        projection.apply(from, stored, tiles, workspace, |tile, row, new_re, new_im| {
                             let at = tile * rows + row;
                             (re[at], im[at]) = complex_mul((re[at], im[at]), (new_re, new_im));
-                        }),
+                        });
+                    } else {
+                        projection.apply(from, stored, tiles, workspace, |tile, row, new, _| {
+                            let at = tile * rows + row;
+                            re[at] = mul(re[at], new);
+                        });
                     }
                 }
             }
