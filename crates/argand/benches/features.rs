@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use argand::rng::{Purpose, Stream};
 use argand::transform::fwht;
-use argand::{FeatureMap, Method, Rows, RowsMut, Spec};
+use argand::{FeatureMap, Method, Rows, RowsMut, SparseRows, Spec};
 
 /// The fastest of as many runs as fit into 0.4 seconds, at least 3.
 fn best(mut run: impl FnMut()) -> Duration {
@@ -139,6 +139,26 @@ fn main() {
                 print!(" {:.1}{} |", time * 1e3, against(time));
             }
             println!();
+        }
+
+        println!("\ntensor-sketch on sparse rows with 10 non-zeros, p = 3, D = 1024\n");
+        println!("| columns | microseconds per row |\n|---:|---:|");
+        for columns in [1_000_u32, 1_000_000] {
+            let rows = 2000;
+            let mut stream = Stream::new(3, Purpose::Rows, 0, 0);
+            let starts: Vec<u32> = (0..=rows).map(|row| 10 * row as u32).collect();
+            let indices: Vec<u32> = (0..10 * rows).map(|_| stream.below(columns)).collect();
+            let values = data(10 * rows);
+            let method = "tensor-sketch".parse().expect("a method");
+            let sketch =
+                Spec::new(columns as usize, 3, 1024).with_method(method).sample::<f32>().expect("a valid spec");
+            let mut out = vec![0.0_f32; rows * 1024];
+            let time = best(|| {
+                let x = SparseRows::new(&starts[..], &indices[..], &values, columns as usize).expect("shape");
+                let out = RowsMut::new(&mut out, rows, 1024).expect("shape");
+                sketch.transform_into(&[x.into()], out).expect("finite");
+            });
+            println!("| {columns} | {:.1} |", time.as_secs_f64() * 1e6 / rows as f64);
         }
     });
 }
