@@ -73,8 +73,8 @@ struct SketchArguments {
     #[arg(long, value_name = "D", default_value_t = 1024, allow_negative_numbers = true)]
     features: usize,
 
-    /// [craft-][hierarchical-|chain-][ctr-|complex-]BASE with BASE one of gaussian, rademacher, product-srht,
-    /// tensor-srht and tensor-sketch; or srf.
+    /// How to sketch: srf, or BASE with what may stand before it, as in `[craft-][hierarchical-|chain-][ctr-|complex-]BASE`;
+    /// BASE is one of gaussian, rademacher, product-srht, tensor-srht and tensor-sketch.
     #[arg(long, value_name = "M", default_value = "ctr-product-srht")]
     method: Method,
 
