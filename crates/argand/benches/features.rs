@@ -124,7 +124,10 @@ fn main() {
             let sampled: Vec<usize> = (0..degree * features).map(|_| stream.below(padded) as usize).collect();
             let slow = best(|| textbook(&x, dim, degree, &signs, &sampled, black_box(&mut out))).as_secs_f64();
             let rival = rivals.as_ref().and_then(|times| times.get(index)).copied();
-            let against = |time: f64| rival.map_or(String::new(), |rival| format!(" ({:.0}x)", rival / 1e3 / time));
+            let against = |time: f64| {
+                let ratio = rival.map(|rival| rival / 1e3 / time);
+                ratio.map_or(String::new(), |ratio| format!(" ({ratio:.*}x)", usize::from(ratio < 10.0)))
+            };
             let rival = rival.map_or("-".to_owned(), |rival| format!("{rival:.0}"));
             print!("| {rows} x {dim}, {degree}, {features} | {rival} | {:.1}{} |", slow * 1e3, against(slow));
             for &method in &methods {
