@@ -7,6 +7,7 @@
 
 mod error;
 mod lanes;
+pub mod plan;
 mod projection;
 pub mod rng;
 mod rows;
@@ -14,7 +15,9 @@ mod scalar;
 mod sketch;
 mod spec;
 pub mod spherical;
+pub mod theory;
 pub mod transform;
+pub mod verify;
 
 pub use error::Error;
 pub use rows::{Indices, Input, Rows, RowsMut, SparseRows};

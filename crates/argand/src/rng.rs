@@ -26,6 +26,8 @@ pub enum Purpose {
     Buckets,
     /// The lengths of the frequencies of spherical random features.
     Radii,
+    /// Rows of a table that stand for all of them; no sketch depends on it.
+    Sample,
 }
 
 impl Purpose {
@@ -37,6 +39,7 @@ impl Purpose {
             Self::Rows => b"rows\0\0\0\0\0\0\0\0\0\0\0\0",
             Self::Buckets => b"buckets\0\0\0\0\0\0\0\0\0",
             Self::Radii => b"radii\0\0\0\0\0\0\0\0\0\0\0",
+            Self::Sample => b"sample\0\0\0\0\0\0\0\0\0\0",
         }
     }
 }

@@ -315,6 +315,49 @@ impl<T: Scalar> Input<'_, T> {
     }
 }
 
+/// Rows that were copied from a table.
+#[derive(Debug, Clone)]
+pub(crate) enum OwnedRows<T> {
+    Dense { rows: usize, columns: usize, values: Vec<T> },
+    Sparse { columns: usize, starts: Vec<u64>, columns_of: Vec<u64>, values: Vec<T> },
+}
+
+impl<T: Scalar> OwnedRows<T> {
+    /// The rows with these numbers, in this order.
+    pub(crate) fn take(input: &Input<'_, T>, rows: &[usize]) -> Self {
+        let columns = input.columns();
+        match input {
+            Input::Dense(table) => {
+                let values = rows.iter().flat_map(|&row| table.row(row)).copied().collect();
+                Self::Dense { rows: rows.len(), columns, values }
+            }
+            Input::Sparse(table) => {
+                let (mut starts, mut columns_of, mut values) = (vec![0], vec![], vec![]);
+                for &row in rows {
+                    for (column, value) in table.row(row) {
+                        columns_of.push(column as u64);
+                        values.push(value);
+                    }
+                    starts.push(values.len() as u64);
+                }
+                Self::Sparse { columns, starts, columns_of, values }
+            }
+        }
+    }
+
+    pub(crate) fn view(&self) -> Input<'_, T> {
+        match self {
+            Self::Dense { rows, columns, values } => {
+                Input::Dense(Rows { data: values, rows: *rows, columns: *columns, stride: *columns })
+            }
+            Self::Sparse { columns, starts, columns_of, values } => {
+                let (row_starts, columns_of) = (Indices::U64(starts), Indices::U64(columns_of));
+                Input::Sparse(SparseRows { row_starts, columns_of, values, columns: *columns })
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,8 @@
-//! What the tests share: a naive oracle, exact kernels, Table 1 of the paper, and tolerances.
+//! What the tests share: a naive oracle, exact kernels, and tolerances.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use argand::rng::{Purpose, Stream};
+use argand::theory::variance::{Moments, variance};
 use argand::{Base, FeatureMap, Field, Input, InputDims, Kernel, Method, Rows, Scalar, Shape, SparseRows, Spec};
 
 pub type Complex = (f64, f64);
@@ -303,116 +304,16 @@ pub fn kernel(spec: &Spec, x: &[&[f64]], y: &[&[f64]]) -> f64 {
         .product()
 }
 
-/// The variances of one spec's kernel estimate for one pair, where a closed form is known.
+/// What the kernel estimate of one spec for one pair should be: its mean, and its second moments where a closed form is
+/// known.
 #[derive(Debug, Clone, Copy)]
 pub struct Truth {
     pub mean: f64,
-    pub second: Option<SecondMoments>,
+    pub second: Option<Moments>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SecondMoments {
-    /// E|k̂ − k|², for the real inner product of the features or, if complex, the Hermitian one.
-    pub variance: f64,
-    /// E(k̂ − k)² of a complex estimate.
-    pub pseudo_variance: f64,
-}
-
-/// a = ⟨x, y⟩², q = Σ xᵢ²yᵢ² and N = ‖x‖²‖y‖² of one factor.
-fn invariants(x: &[f64], y: &[f64]) -> [f64; 3] {
-    let sum = |term: &dyn Fn(f64, f64) -> f64| x.iter().zip(y).map(|(&x, &y)| term(x, y)).sum::<f64>();
-    let norms = sum(&|x, _| x * x) * sum(&|_, y| y * y);
-    [sum(&|x, y| x * y).powi(2), sum(&|x, y| x * x * y * y), norms]
-}
-
-/// Table 1 of the paper, TensorSketch's variance and that of hierarchical Gaussian sketches; `docs/math.md` derives the
-/// latter two.
 pub fn truth(spec: &Spec, x: &[&[f64]], y: &[&[f64]]) -> Truth {
-    let degree = spec.kernel.degree;
-    let lifted: Vec<[Vec<f64>; 2]> =
-        (0..degree).map(|factor| [x, y].map(|side| homogenise(spec.kernel, side[factor % side.len()]))).collect();
-    let invariants: Vec<[f64; 3]> = lifted.iter().map(|[x, y]| invariants(x, y)).collect();
-    let m = spec.rows() as f64;
-    let complex = spec.method.field.is_complex();
-    // E|k̂|² and E k̂².
-    let moments = match (spec.method.craft, spec.method.shape, spec.method.base) {
-        (Some(_), _, _) => None,
-        (None, shape, Base::TensorSketch) if shape == Shape::Flat || degree <= 2 => {
-            let product = |term: &dyn Fn([f64; 3]) -> f64| invariants.iter().map(|&i| term(i)).product::<f64>();
-            // Collisions of the two kinds: b = N − q and c = a − q.
-            let (a, with_b) = (product(&|[a, _, _]| a), product(&|[a, q, n]| a + n - q));
-            let (with_c, with_both) = (product(&|[a, q, _]| 2.0 * a - q), product(&|[a, q, n]| 2.0 * a + n - 2.0 * q));
-            let kappa = if spec.rows().is_multiple_of(2) { 2.0 } else { 1.0 };
-            Some(if complex {
-                [a + (with_b - a) / m, a + (with_c - a) / m]
-            } else {
-                let both = a + (with_b + with_c - 2.0 * a) / m + kappa / (m * m) * (with_both - with_b - with_c + a);
-                [both, both]
-            })
-        }
-        (None, shape, _) if shape == Shape::Flat || degree <= 2 => {
-            let dims: Vec<usize> = lifted.iter().map(|[x, _]| x.len()).collect();
-            Some(table_1(spec, &invariants, &dims))
-        }
-        (None, Shape::Tree, Base::Gaussian) => {
-            Some(gaussian_tree(&invariants, m, complex, 0, degree)[..2].try_into().unwrap())
-        }
-        (None, _, _) => None,
-    };
-    let squared: f64 = invariants.iter().map(|[a, _, _]| a).product();
-    let second = moments.map(|[plain, pseudo]: [f64; 2]| {
-        let (variance, pseudo_variance) = (plain - squared, pseudo - squared);
-        if spec.method.field == Field::ComplexToReal {
-            let variance = (variance + pseudo_variance) / 2.0;
-            SecondMoments { variance, pseudo_variance: variance }
-        } else {
-            SecondMoments { variance, pseudo_variance: if complex { pseudo_variance } else { variance } }
-        }
-    });
-    Truth { mean: kernel(spec, x, y), second }
-}
-
-/// # Formula
-/// With per-factor second moments s = E|u v̄|² of one row, cross moments c of two rows:
-/// E|k̂|² = Π s/m + (1 − 1/m) Π c. Independent rows have c = a; rows drawn without replacement from B stacked Hadamard
-/// matrices of size n have c = a − (s − a)/(Bn − 1). The pseudo-variance is the same with E(u v̄)².
-fn table_1(spec: &Spec, invariants: &[[f64; 3]], dims: &[usize]) -> [f64; 2] {
-    let m = spec.rows() as f64;
-    let real_or_complex = if spec.method.field.is_complex() { 1.0 } else { 2.0 };
-    let (mut plain, mut pseudo) = ([1.0, 1.0], [1.0, 1.0]);
-    for (&[a, q, norms], dim) in invariants.iter().zip(dims) {
-        let (s, pseudo_s) = match spec.method.base {
-            Base::Gaussian => (norms + real_or_complex * a, 2.0 * a),
-            _ => (norms + real_or_complex * (a - q), 2.0 * a - q),
-        };
-        let stacked = spec.rows().next_multiple_of(dim.next_power_of_two()) as f64;
-        let without_replacement = spec.method.base == Base::ProductSrht && m > 1.0;
-        let cross = |s: f64| if without_replacement { a - (s - a) / (stacked - 1.0) } else { a };
-        plain = [plain[0] * s, plain[1] * cross(s)];
-        pseudo = [pseudo[0] * pseudo_s, pseudo[1] * cross(pseudo_s)];
-    }
-    [plain, pseudo].map(|[s, c]| s / m + (1.0 - 1.0 / m) * c)
-}
-
-/// [E|⟨z, z'⟩|², E⟨z, z'⟩², E‖z‖²‖z'‖²] of the features of the factors `first..end`: Gaussian projections make them a
-/// recursion.
-fn gaussian_tree(invariants: &[[f64; 3]], m: f64, complex: bool, first: usize, end: usize) -> [f64; 3] {
-    if end - first == 1 {
-        let [a, _, norms] = invariants[first];
-        return [a, a, norms];
-    }
-    let middle = first + (end - first).div_ceil(2);
-    let halves =
-        [gaussian_tree(invariants, m, complex, first, middle), gaussian_tree(invariants, m, complex, middle, end)];
-    let product = |term: &dyn Fn([f64; 3]) -> f64| halves.iter().map(|&half| term(half)).product::<f64>();
-    let same_row = product(&|[plain, _, norms]| norms + if complex { plain } else { 2.0 * plain });
-    let pseudo_same_row = product(&|[_, pseudo, norms]| if complex { 2.0 * pseudo } else { norms + 2.0 * pseudo });
-    let average = |same: f64, other: f64| same / m + (1.0 - 1.0 / m) * other;
-    [
-        average(same_row, product(&|[plain, _, _]| plain)),
-        average(pseudo_same_row, product(&|[_, pseudo, _]| pseudo)),
-        average(same_row, product(&|[_, _, norms]| norms)),
-    ]
+    Truth { mean: kernel(spec, x, y), second: variance(spec, x, y).unwrap() }
 }
 
 /// The kernel estimate from two rows of features.

@@ -1,0 +1,714 @@
+//! From a sample of rows and a goal to a spec: which method, how many features, what error, what time.
+
+use std::time::{Duration, Instant};
+
+use faer::linalg::matmul::matmul;
+use faer::{Accum, Mat, Par};
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::rows::{Input, OwnedRows, RowsMut};
+use crate::scalar::Scalar;
+use crate::sketch::{DEFAULT_MEMORY_LIMIT, FeatureMap};
+use crate::spec::{Base, Field, InputDims, Kernel, Method, Shape, Spec};
+use crate::theory::variance::{Formula, power};
+use crate::theory::{ExpectedError, Predictor, Sampling, Source, choose_rows};
+
+/// What the user wants.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Goal {
+    /// A relative Frobenius error of the kernel matrix of at most this much.
+    Error(f64),
+    /// The lowest error with this many features.
+    Features(usize),
+}
+
+/// What a plan is made for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// The kernel to approximate.
+    pub kernel: Kernel,
+    /// The tables that are read.
+    pub inputs: InputDims,
+    /// A target error or a number of features.
+    pub goal: Goal,
+    /// Methods to choose from.
+    pub methods: Vec<Method>,
+    /// The most seconds that the features of a million rows may take.
+    pub time_budget: Option<f64>,
+    /// The most bytes that a sketch may take.
+    pub memory_limit: u64,
+    /// The most features to consider for a target error.
+    pub max_features: usize,
+    /// How much of the data is looked at.
+    pub sampling: Sampling,
+    /// The seed of the recommended spec.
+    pub seed: u64,
+}
+
+/// Measured methods are not tried with more features than this: drawing and measuring them would take too long.
+const MOST_MEASURED: usize = 1 << 15;
+
+impl Request {
+    /// All methods worth considering, no budgets, and a sample that plans in seconds.
+    #[must_use]
+    pub fn new(kernel: Kernel, inputs: InputDims, goal: Goal) -> Self {
+        Self {
+            methods: candidates(kernel.degree),
+            kernel,
+            inputs,
+            goal,
+            time_budget: None,
+            memory_limit: DEFAULT_MEMORY_LIMIT,
+            max_features: 1 << 17,
+            sampling: Sampling { rows: 512, measured_rows: 256, sketches: 16, ..Sampling::default() },
+            seed: 0,
+        }
+    }
+
+    fn validate(&self) -> Result<(), Error> {
+        match self.goal {
+            Goal::Error(target) if !(target > 0.0 && target.is_finite()) => {
+                return Err(Error::invalid("target_error", "a positive number, for example 0.05", target));
+            }
+            Goal::Features(features) if features < 2 => {
+                return Err(Error::invalid("features", "at least 2", features));
+            }
+            _ => {}
+        }
+        if self.max_features < 2 {
+            return Err(Error::invalid("max_features", "at least 2", self.max_features));
+        }
+        if let Some(budget) = self.time_budget.filter(|budget| !(*budget > 0.0 && budget.is_finite())) {
+            return Err(Error::invalid("time_budget", "a positive number of seconds per million rows", budget));
+        }
+        if self.methods.is_empty() {
+            return Err(Error::invalid("methods", "at least one", 0));
+        }
+        if let Some(method) = self.methods.iter().find(|method| method.field == Field::Complex) {
+            return Err(Error::invalid("methods", "real or ctr- methods, whose features are real", method));
+        }
+        // Whatever is wrong with the kernel or the inputs is wrong for every method.
+        self.spec(Method::flat(Base::Gaussian, Field::Real), 2).validate()
+    }
+
+    fn spec(&self, method: Method, features: usize) -> Spec {
+        let Self { kernel, ref inputs, seed, .. } = *self;
+        Spec { kernel, inputs: inputs.clone(), features, method, seed, spherical: None }
+    }
+}
+
+/// What the paper compares, and chains, without those that are the same sketch at this degree.
+fn candidates(degree: usize) -> Vec<Method> {
+    let mut methods: Vec<Method> = [Base::ProductSrht, Base::TensorSketch, Base::Rademacher, Base::Gaussian]
+        .map(|base| Method::flat(base, Field::Real))
+        .into();
+    methods.extend(
+        [Base::ProductSrht, Base::Rademacher, Base::Gaussian].map(|base| Method::flat(base, Field::ComplexToReal)),
+    );
+    let flat = Method::flat(Base::ProductSrht, Field::ComplexToReal);
+    if degree > 2 {
+        methods.push(Method { shape: Shape::Tree, ..flat });
+    }
+    // With three factors the tree is the chain.
+    if degree > 3 {
+        methods.push(Method { shape: Shape::Chain, ..flat });
+    }
+    methods.extend(
+        Method::all()
+            .into_iter()
+            .filter(|&method| method == Method { craft: method.craft, ..flat } && method.craft.is_some()),
+    );
+    methods.push(Method::flat(Base::Spherical, Field::Real));
+    methods
+}
+
+/// One way to the goal.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The sketch.
+    pub spec: Spec,
+    /// The error that it will have on these data.
+    pub error: ExpectedError,
+    /// Seconds for the features of a million rows like these, on this machine, with the current threads.
+    pub feature_seconds: f64,
+    /// Seconds for one least-squares fit on them, ΦᵀΦ for a million rows, at this machine's rate of matrix multiplication.
+    pub fit_seconds: f64,
+    /// Bytes of the sketch and one thread's work space.
+    pub memory_bytes: u64,
+    /// Whether it keeps within the time budget.
+    pub in_time: bool,
+}
+
+impl Candidate {
+    /// Features and fit.
+    #[must_use]
+    pub fn total_seconds(&self) -> f64 {
+        self.feature_seconds + self.fit_seconds
+    }
+}
+
+/// A method that is not among the candidates, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rejected {
+    /// The method.
+    pub method: Method,
+    /// A reason to be read by people.
+    pub reason: String,
+}
+
+/// What to do, and what else could be done.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What was asked for.
+    pub goal: Goal,
+    /// The best first: for a target error by the time of features and fit together, for a number of features by error.
+    pub candidates: Vec<Candidate>,
+    /// Place of the recommended candidate, if one keeps within the budgets.
+    pub recommended: Option<usize>,
+    /// What cannot reach the goal.
+    pub rejected: Vec<Rejected>,
+    /// The number of features of the exact polynomial expansion, if it can be counted.
+    pub exact_features: Option<u64>,
+    /// The share of pairs of different rows with a < 0, where real sketches have the lower variance.
+    pub opposed_pairs: f64,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// The recommended sketch.
+    #[must_use]
+    pub fn best(&self) -> Option<&Candidate> {
+        self.candidates.get(self.recommended?)
+    }
+
+    /// The plan as JSON, ending with a newline; specs are as [`Spec::to_json`] writes them.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        #[derive(Serialize)]
+        struct File<'a> {
+            target_error: Option<f64>,
+            target_features: Option<usize>,
+            recommended: Option<usize>,
+            candidates: Vec<Line>,
+            rejected: Vec<[String; 2]>,
+            exact_features: Option<u64>,
+            opposed_pairs: f64,
+            notes: &'a [String],
+        }
+        #[derive(Serialize)]
+        struct Line {
+            spec: serde_json::Value,
+            predicted_error: f64,
+            standard_error: f64,
+            measured_sketches: Option<usize>,
+            feature_seconds_per_million_rows: f64,
+            fit_seconds_per_million_rows: f64,
+            memory_bytes: u64,
+            in_time: bool,
+        }
+        let line = |candidate: &Candidate| Line {
+            spec: serde_json::from_str(&candidate.spec.to_json()).unwrap_or_default(),
+            predicted_error: candidate.error.relative,
+            standard_error: candidate.error.standard_error,
+            measured_sketches: match candidate.error.source {
+                Source::ClosedForm => None,
+                Source::MonteCarlo { sketches } => Some(sketches),
+            },
+            feature_seconds_per_million_rows: candidate.feature_seconds,
+            fit_seconds_per_million_rows: candidate.fit_seconds,
+            memory_bytes: candidate.memory_bytes,
+            in_time: candidate.in_time,
+        };
+        let (target_error, target_features) = match self.goal {
+            Goal::Error(target) => (Some(target), None),
+            Goal::Features(features) => (None, Some(features)),
+        };
+        let file = File {
+            target_error,
+            target_features,
+            recommended: self.recommended,
+            candidates: self.candidates.iter().map(line).collect(),
+            rejected: self.rejected.iter().map(|no| [no.method.to_string(), no.reason.clone()]).collect(),
+            exact_features: self.exact_features,
+            opposed_pairs: self.opposed_pairs,
+            notes: &self.notes,
+        };
+        // Numbers, strings and lists of them always serialise.
+        serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
+    }
+}
+
+/// Plans a sketch: the error of every method is predicted on the sample, its time is measured on this machine, and the best
+/// one is recommended.
+///
+/// For a target error, each method gets the fewest features whose error, at the upper end of its 95 % interval, reaches the
+/// target (features are counted in steps of at most 6 %). The one with the shortest time for features and fit together is
+/// recommended. For a number of features, the recommended method is the fastest among those whose error is within 5 % of the
+/// lowest. `step` is told what is being done, for a progress bar.
+///
+/// # Cost
+/// Some seconds, whatever the number of rows: they are sampled.
+///
+/// # Errors
+/// [`Error::Invalid`] naming what is wrong with the request; [`Error::NotFinite`] and [`Error::Invalid`] for tables that do not
+/// fit; [`Error::Overflow`] if the kernel of these rows cannot be computed in `f64`.
+///
+/// ```
+/// use argand::plan::{Goal, Request, plan};
+/// use argand::{InputDims, Kernel, Rows};
+/// let x: Vec<f32> = (0..200 * 16).map(|i| (i * 37 % 101) as f32 / 300.0).collect();
+/// let kernel = Kernel { degree: 3, gamma: 1.0, coef0: 0.0 };
+/// let request = Request::new(kernel, InputDims::Same(16), Goal::Error(0.1));
+/// let plan = plan(&request, &[Rows::new(&x, 200, 16)?.into()], |_| {})?;
+/// let best = plan.best().unwrap();
+/// assert!(best.error.relative <= 0.1);
+/// let sketch = best.spec.sample::<f32>()?;
+/// # Ok::<(), argand::Error>(())
+/// ```
+pub fn plan<T: Scalar>(request: &Request, inputs: &[Input<'_, T>], step: impl FnMut(&str)) -> Result<Plan, Error> {
+    request.validate()?;
+    let any = request.spec(Method::flat(Base::Gaussian, Field::Real), 2);
+    let predictor = Predictor::new(&any, inputs, &request.sampling)?;
+    Planner { request, inputs, predictor, step, rejected: Vec::new() }.plan()
+}
+
+struct Planner<'a, 'b, T, S> {
+    request: &'a Request,
+    inputs: &'a [Input<'b, T>],
+    predictor: Predictor<T>,
+    step: S,
+    rejected: Vec<Rejected>,
+}
+
+impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
+    fn plan(mut self) -> Result<Plan, Error> {
+        let scale = Scale::of(self.request, self.inputs);
+        (self.step)("predicting errors");
+        let opposed_pairs = self.predictor.opposed_pairs();
+        let found = match self.request.goal {
+            Goal::Error(target) => self.reach(target)?,
+            Goal::Features(features) => self.with(features)?,
+        };
+        let rate = matrix_multiplication_rate();
+        let rows = self.timing_rows();
+        let mut candidates = Vec::with_capacity(found.len());
+        for (spec, error) in found {
+            (self.step)(&format!("timing {}", spec.method));
+            let memory_bytes = spec.memory_bytes::<T>()?;
+            let feature_seconds = match seconds_per_million(&spec, &rows) {
+                Ok(seconds) => seconds,
+                Err(Error::Overflow { .. }) => {
+                    self.reject(spec.method, format!("its features overflow {}", T::NAME));
+                    continue;
+                }
+                Err(other) => return Err(other),
+            };
+            let fit_seconds = 1e6 * (spec.features as f64).powi(2) / rate;
+            let in_time = self.request.time_budget.is_none_or(|budget| feature_seconds <= budget);
+            candidates.push(Candidate { spec, error, feature_seconds, fit_seconds, memory_bytes, in_time });
+        }
+        let recommended = rank(self.request.goal, &mut candidates);
+        let exact_features = exact_features(&self.request.inputs, self.request.kernel);
+        let mut plan = Plan {
+            goal: self.request.goal,
+            candidates,
+            recommended,
+            rejected: self.rejected,
+            exact_features,
+            opposed_pairs,
+            notes: scale.notes(self.request),
+        };
+        plan.notes.extend(remarks(&plan, self.request, self.inputs));
+        Ok(plan)
+    }
+
+    fn reject(&mut self, method: Method, reason: impl Into<String>) {
+        self.rejected.push(Rejected { method, reason: reason.into() });
+    }
+
+    /// Whether a sketch can be drawn at all; if not, it is rejected.
+    fn possible(&mut self, spec: &Spec) -> bool {
+        let unit = |rows: &Input<'_, T>| (0..rows.rows()).all(|row| (norm(rows, row) - 1.0).abs() < 1e-3);
+        let reason = match spec.memory_bytes::<T>() {
+            Err(error) => Some(error.to_string()),
+            Ok(needed) if needed > self.request.memory_limit => {
+                Some(format!("takes {needed} bytes with {} features", spec.features))
+            }
+            Ok(_) if spec.method.base == Base::Spherical && !self.inputs.iter().all(unit) => {
+                Some("needs rows of unit norm".to_owned())
+            }
+            Ok(_) => None,
+        };
+        match reason {
+            Some(reason) => {
+                self.reject(spec.method, reason);
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// All methods with a given number of features.
+    fn with(&mut self, features: usize) -> Result<Vec<(Spec, ExpectedError)>, Error> {
+        let mut found = Vec::new();
+        for &method in &self.request.methods {
+            let spec = self.request.spec(method, features);
+            if self.possible(&spec) {
+                (self.step)(&format!("predicting the error of {method}"));
+                let measured = self.measurable(spec)?;
+                found.extend(measured);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The error of a spec by closed form or measurement; rejected if it cannot be measured.
+    fn measurable(&mut self, mut spec: Spec) -> Result<Option<(Spec, ExpectedError)>, Error> {
+        if Formula::of(&spec)?.is_none() && spec.method.base == Base::Spherical {
+            spec.spherical.clone_from(&Spec { features: 2, ..spec.clone() }.sample::<T>()?.spec().spherical);
+        }
+        match self.predictor.predict(&spec) {
+            Ok(error) => Ok(Some((spec, error))),
+            Err(Error::Overflow { dtype, .. }) if dtype == T::NAME && dtype != "f64" => {
+                self.reject(spec.method, format!("its features overflow {dtype}"));
+                Ok(None)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The fewest features of every method that reach a target error.
+    fn reach(&mut self, target: f64) -> Result<Vec<(Spec, ExpectedError)>, Error> {
+        let request = self.request;
+        let mut closed = Vec::new();
+        let mut others = Vec::new();
+        for &method in &request.methods {
+            if self.possible(&request.spec(method, 2)) {
+                match Formula::of(&request.spec(method, 2))? {
+                    Some(_) => closed.push(method),
+                    None => others.push(method),
+                }
+            }
+        }
+        let specs = |sizes: &dyn Fn(usize) -> Vec<usize>| -> Vec<Vec<Spec>> {
+            let of =
+                |(index, &method)| sizes(index).into_iter().map(|features| request.spec(method, features)).collect();
+            closed.iter().enumerate().map(of).collect()
+        };
+        // Powers of two first, then the sizes between the last that misses the target and the first that reaches it.
+        let doublings: Vec<usize> =
+            (1..usize::BITS).map(|bits| 1 << bits).take_while(|&d| d < request.max_features).collect();
+        let doublings: Vec<usize> = doublings.into_iter().chain([request.max_features & !1]).collect();
+        let coarse = self.first_to_reach(target, specs(&|_| doublings.clone()))?;
+        let fine = specs(&|index| coarse[index].as_ref().map_or(vec![], |(spec, _)| sizes_up_to(spec.features)));
+        let fine = self.first_to_reach(target, fine)?;
+        let mut found = Vec::new();
+        let mut flat = None;
+        for ((method, coarse), fine) in closed.into_iter().zip(coarse).zip(fine) {
+            match fine.or(coarse) {
+                Some((spec, error)) => {
+                    if self.possible(&spec) {
+                        if method == Method::flat(Base::ProductSrht, Field::ComplexToReal) {
+                            flat = Some(spec.features);
+                        }
+                        found.push((spec, error));
+                    }
+                }
+                None => self.reject(method, format!("needs more than {} features", request.max_features)),
+            }
+        }
+        for method in others {
+            (self.step)(&format!("measuring the error of {method}"));
+            found.extend(self.search(method, target, flat.unwrap_or(1024))?);
+        }
+        Ok(found)
+    }
+
+    /// For each list of specs, the first one that reaches the target, in one pass over the data for all of them.
+    fn first_to_reach(&self, target: f64, lists: Vec<Vec<Spec>>) -> Result<Vec<Option<(Spec, ExpectedError)>>, Error> {
+        let formulas = lists.iter().flatten().map(Formula::of).collect::<Result<Vec<_>, _>>()?;
+        let formulas: Vec<Formula> = formulas.into_iter().flatten().collect();
+        let mut errors = self.predictor.predict_all(&formulas)?.into_iter();
+        let first = |list: Vec<Spec>| {
+            let errors: Vec<_> = errors.by_ref().take(list.len()).collect();
+            list.into_iter().zip(errors).find(|(_, error)| error.interval()[1] <= target)
+        };
+        Ok(lists.into_iter().map(first).collect())
+    }
+
+    /// The features with which a measured method reaches the target: the error falls about as 1/√D, and is measured anew at
+    /// every guess.
+    fn search(&mut self, method: Method, target: f64, guess: usize) -> Result<Option<(Spec, ExpectedError)>, Error> {
+        let most = self.request.max_features.min(method.craft.unwrap_or(MOST_MEASURED)).min(MOST_MEASURED);
+        let mut features = next_size(guess.min(most)).min(most);
+        let mut reached: Option<(Spec, ExpectedError)> = None;
+        let mut previous: Option<f64> = None;
+        for _ in 0..5 {
+            let mut spec = self.request.spec(method, features);
+            if let Some((known, _)) = &reached {
+                spec.spherical.clone_from(&known.spherical);
+            }
+            if !self.possible(&spec) {
+                return Ok(reached);
+            }
+            let Some((spec, error)) = self.measurable(spec)? else { return Ok(reached) };
+            let upper = error.interval()[1];
+            let ratio = upper / target;
+            if ratio <= 1.0 {
+                let fewer = reached.as_ref().is_none_or(|(best, _)| features < best.features);
+                if fewer {
+                    reached = Some((spec, error));
+                }
+                // Close enough: another measurement would gain less than its own uncertainty.
+                if ratio > 0.93 {
+                    break;
+                }
+            } else if reached.is_some() || features == most || previous.is_some_and(|before| upper > 0.9 * before) {
+                break;
+            }
+            previous = Some(upper);
+            let wanted = (features as f64 * ratio * ratio * 1.02).clamp(2.0, most as f64);
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "clamped to a small positive range"
+            )]
+            let next = next_size(wanted.ceil() as usize).min(most);
+            if next == features {
+                break;
+            }
+            features = next;
+        }
+        if reached.is_none() {
+            self.reject(method, format!("does not reach the target with {features} features"));
+        }
+        Ok(reached)
+    }
+
+    /// Rows on which times are measured.
+    fn timing_rows(&self) -> Vec<OwnedRows<T>> {
+        let rows = choose_rows(self.inputs[0].rows(), 2048, self.request.sampling.seed);
+        self.inputs.iter().map(|input| OwnedRows::take(input, &rows)).collect()
+    }
+}
+
+/// The next number of features worth considering: even, and with at most five significant bits, so that steps are at most 6 %.
+fn next_size(features: usize) -> usize {
+    let bits = usize::BITS - features.max(1).leading_zeros();
+    features.max(2).next_multiple_of(1 << bits.saturating_sub(5).max(1))
+}
+
+/// The sizes above half of `last`, up to `last`.
+fn sizes_up_to(last: usize) -> Vec<usize> {
+    let next = |&size: &usize| Some(next_size(size + 1)).filter(|&next| next <= last);
+    let mut sizes: Vec<usize> = std::iter::successors(Some(next_size(last / 2 + 1)), next).collect();
+    if sizes.last() != Some(&last) {
+        sizes.push(last);
+    }
+    sizes
+}
+
+/// Sorts the candidates and returns the place of the recommended one.
+fn rank(goal: Goal, candidates: &mut [Candidate]) -> Option<usize> {
+    let by_time = |a: &Candidate, b: &Candidate| a.total_seconds().total_cmp(&b.total_seconds());
+    match goal {
+        Goal::Error(_) => candidates.sort_by(by_time),
+        Goal::Features(_) => candidates.sort_by(|a, b| a.error.relative.total_cmp(&b.error.relative)),
+    }
+    let in_time = |&place: &usize| candidates[place].in_time;
+    let first = (0..candidates.len()).find(in_time)?;
+    let enough = match goal {
+        Goal::Error(_) => return Some(first),
+        Goal::Features(_) => 1.05 * candidates[first].error.relative,
+    };
+    let close = (first..candidates.len()).filter(in_time).filter(|&place| candidates[place].error.relative <= enough);
+    close.min_by(|&a, &b| by_time(&candidates[a], &candidates[b]))
+}
+
+/// Dimension of the exact feature map: monomials of degree p in x̃, or the tensor product of distinct inputs.
+fn exact_features(inputs: &InputDims, kernel: Kernel) -> Option<u64> {
+    let constant = u64::from(kernel.coef0 > 0.0);
+    match inputs {
+        InputDims::Distinct(dims) => {
+            dims.iter().try_fold(1_u64, |product, &dim| product.checked_mul(u64::try_from(dim).ok()? + constant))
+        }
+        InputDims::Same(dim) => {
+            let dim = u64::try_from(*dim).ok()? + constant;
+            let degree = u64::try_from(kernel.degree).ok()?;
+            // (dim + degree − 1 over degree); every partial product is a binomial coefficient.
+            (1..=degree.min(dim - 1))
+                .try_fold(1_u64, |product, k| product.checked_mul(dim + degree - k).map(|product| product / k))
+        }
+    }
+}
+
+/// ‖x‖² of one row.
+fn norm<T: Scalar>(rows: &Input<'_, T>, row: usize) -> f64 {
+    let square = |value: T| value.to_f64() * value.to_f64();
+    match rows {
+        Input::Dense(rows) => rows.row(row).iter().map(|&value| square(value)).sum(),
+        Input::Sparse(rows) => rows.row(row).map(|(_, value)| square(value)).sum(),
+    }
+}
+
+/// How large the kernel of a row with itself is.
+struct Scale {
+    /// The median of ‖x‖², averaged over the tables.
+    norm: f64,
+    median: f64,
+    /// The 99th percentile.
+    large: f64,
+}
+
+impl Scale {
+    fn of<T: Scalar>(request: &Request, inputs: &[Input<'_, T>]) -> Self {
+        let Kernel { degree, gamma, coef0 } = request.kernel;
+        let rows = choose_rows(inputs[0].rows(), 4096, request.sampling.seed);
+        let norms: Vec<Vec<f64>> =
+            inputs.iter().map(|input| rows.iter().map(|&row| norm(input, row)).collect()).collect();
+        let quantile = |values: &[f64], part: usize| {
+            let mut sorted = values.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            sorted[(sorted.len() - 1) * part / 100]
+        };
+        let kernels: Vec<f64> = (0..rows.len())
+            .map(|row| {
+                let factors = norms.iter().map(|norms| gamma * norms[row] + coef0);
+                if inputs.len() == 1 { power(factors.product(), degree) } else { factors.product() }
+            })
+            .collect();
+        let norm = norms.iter().map(|norms| quantile(norms, 50)).sum::<f64>() / norms.len() as f64;
+        Self { norm, median: quantile(&kernels, 50), large: quantile(&kernels, 99) }
+    }
+
+    fn notes(&self, request: &Request) -> Vec<String> {
+        let mut notes = Vec::new();
+        let too_large = self.median > 1e4;
+        if (too_large || self.median < 1e-4) && self.norm > 0.0 {
+            let gamma = 1.0 / self.norm;
+            notes.push(format!(
+                "Kernel values are around {:.0e} (rows have squared norms around {:.3e}, degree {}): {}. Set gamma to {gamma:.3e}, or \
+                 scale the rows to unit norm.",
+                self.median,
+                self.norm,
+                request.kernel.degree,
+                if too_large { "features may overflow" } else { "features are tiny" },
+            ));
+        }
+        if self.median > 0.0 && self.large > 100.0 * self.median {
+            notes.push(format!(
+                "The data need scaling: the kernel of the largest rows is {:.0} times the median, so that few rows make the error. Scale the rows to unit norm.",
+                self.large / self.median
+            ));
+        }
+        notes
+    }
+}
+
+/// What stands out in a plan.
+fn remarks<T: Scalar>(plan: &Plan, request: &Request, inputs: &[Input<'_, T>]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let of = |base, field| plan.candidates.iter().find(|candidate| candidate.spec.method == Method::flat(base, field));
+    if let (Some(best), Some(exact)) = (plan.best(), plan.exact_features)
+        && exact <= best.spec.features as u64
+    {
+        notes.push(format!(
+            "The exact polynomial expansion has only {exact} features, no more than the sketch: use it instead, without any error."
+        ));
+    }
+    for base in [Base::ProductSrht, Base::Rademacher] {
+        if let (Some(real), Some(ctr)) = (of(base, Field::Real), of(base, Field::ComplexToReal))
+            && (real.spec.features < ctr.spec.features
+                || real.spec.features == ctr.spec.features && real.error.relative < ctr.error.relative)
+        {
+            notes.push(format!(
+                "{} beats {} on these data: products of coordinates have opposite signs (a < 0) in {:.0} % of all pairs.",
+                real.spec.method,
+                ctr.spec.method,
+                100.0 * plan.opposed_pairs
+            ));
+        }
+    }
+    let stored = |input: &Input<'_, T>| match input {
+        Input::Dense(_) => None,
+        Input::Sparse(rows) => Some((0..rows.rows()).map(|row| rows.row(row).count()).sum::<usize>()),
+    };
+    if let [input] = inputs
+        && let Some(stored) = stored(input)
+        && let (Some(tensor), Some(other)) =
+            (of(Base::TensorSketch, Field::Real), of(Base::ProductSrht, Field::ComplexToReal))
+        && tensor.feature_seconds < other.feature_seconds
+    {
+        notes.push(format!(
+            "The rows are sparse ({:.1} of {} numbers on average): tensor-sketch costs by non-zeros and takes {:.1} s per million rows, {} {:.1} s.",
+            stored as f64 / input.rows() as f64,
+            input.columns(),
+            tensor.feature_seconds,
+            other.spec.method,
+            other.feature_seconds
+        ));
+    }
+    if plan.candidates.is_empty() {
+        notes.push("No method reaches the goal: allow a larger error, more features or more memory.".to_owned());
+    } else if let (None, Some(budget)) = (plan.recommended, request.time_budget) {
+        let fastest = plan.candidates.iter().map(|candidate| candidate.feature_seconds).fold(f64::INFINITY, f64::min);
+        notes.push(format!("No method keeps within {budget} s per million rows; the fastest takes {fastest:.2} s."));
+    }
+    notes
+}
+
+/// How long a measurement may take.
+const MEASUREMENT: Duration = Duration::from_millis(60);
+
+/// The shortest time of `work`, in seconds.
+fn fastest(mut work: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    work()?;
+    let (begun, mut best) = (Instant::now(), f64::INFINITY);
+    while begun.elapsed() < MEASUREMENT {
+        let started = Instant::now();
+        work()?;
+        best = best.min(started.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+/// Seconds for the features of a million rows.
+fn seconds_per_million<T: Scalar>(spec: &Spec, tables: &[OwnedRows<T>]) -> Result<f64, Error> {
+    // Dense weights take long to draw, and their cost is proportional to the features: some are enough.
+    let dense = matches!(spec.method.base, Base::Gaussian | Base::Rademacher);
+    let mut small = spec.clone();
+    while dense && small.features >= 1024 && small.memory_bytes::<T>()? > 1 << 24 {
+        small.features = (small.features / 2).next_multiple_of(2);
+    }
+    let sketch = small.sample_within::<T>(u64::MAX)?;
+    let inputs: Vec<Input<'_, T>> = tables.iter().map(OwnedRows::view).collect();
+    // As many rows as give a million features or so.
+    let rows = inputs[0].rows().min((1 << 22) / small.features).max(1);
+    let taken: Vec<usize> = (0..rows).collect();
+    let taken: Vec<OwnedRows<T>> = inputs.iter().map(|input| OwnedRows::take(input, &taken)).collect();
+    let inputs: Vec<Input<'_, T>> = taken.iter().map(OwnedRows::view).collect();
+    let mut features = vec![T::ZERO; rows * small.features];
+    let seconds = fastest(|| sketch.transform_into(&inputs, RowsMut::new(&mut features, rows, small.features)?))?;
+    Ok(seconds / rows as f64 * 1e6 * spec.features as f64 / small.features as f64)
+}
+
+/// Operations per second of f32 matrix multiplication on all threads of the current pool.
+fn matrix_multiplication_rate() -> f64 {
+    const SIZE: usize = 384;
+    let work = || {
+        let a = Mat::<f32>::from_fn(SIZE, SIZE, |i, j| ((i * 7 + j * 3) % 11) as f32 - 5.0);
+        let mut product = Mat::<f32>::zeros(SIZE, SIZE);
+        for _ in 0..8 {
+            matmul(&mut product, Accum::Replace, a.transpose(), &a, 1.0, Par::Seq);
+        }
+        product[(0, 0)]
+    };
+    let seconds = fastest(|| {
+        rayon::broadcast(|_| std::hint::black_box(work()));
+        Ok(())
+    });
+    let operations = (8 * 2 * SIZE.pow(3) * rayon::current_num_threads()) as f64;
+    operations / seconds.unwrap_or(1.0)
+}

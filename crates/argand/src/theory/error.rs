@@ -1,0 +1,348 @@
+//! The error of a kernel matrix: expected before a sketch is drawn, and measured after.
+
+use super::pairs::{RowSums, Sample, check, choose_rows, inner_products};
+use super::variance::{Formula, PairStatistics};
+use crate::error::Error;
+use crate::rows::{Input, OwnedRows, Rows};
+use crate::scalar::Scalar;
+use crate::sketch::FeatureMap;
+use crate::spec::{Field, Spec};
+
+/// How an [`ExpectedError`] was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// From the closed form of the variance.
+    ClosedForm,
+    /// Measured, because no closed form is known: the average over this many sketches drawn on the sample.
+    MonteCarlo {
+        /// How many were drawn.
+        sketches: usize,
+    },
+}
+
+/// A predicted relative error of a kernel matrix.
+///
+/// # Formula
+/// √(E‖K̂ − K‖²_F) / ‖K‖_F, the root mean square over sketches. A typical sketch is better than that: the squared error has
+/// a long tail, which its mean includes. `docs/math.md` says by how much.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ExpectedError {
+    /// The relative error.
+    pub relative: f64,
+    /// Its standard error: 0 if it is exact, else from the choice of rows and of sketches.
+    pub standard_error: f64,
+    /// Rows that were looked at.
+    pub rows: usize,
+    /// Closed form or measurement.
+    pub source: Source,
+}
+
+impl ExpectedError {
+    /// Bounds that hold with a probability of about 95 %.
+    #[must_use]
+    pub fn interval(&self) -> [f64; 2] {
+        let margin = 1.96 * self.standard_error;
+        [(self.relative - margin).max(0.0), self.relative + margin]
+    }
+}
+
+/// How much of the data is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampling {
+    /// The most rows whose pairs are summed up; of more rows, this many are chosen at random.
+    pub rows: usize,
+    /// The most rows on which sketches without a closed form are measured.
+    pub measured_rows: usize,
+    /// The number of sketches drawn for those.
+    pub sketches: usize,
+    /// Where the choices come from.
+    pub seed: u64,
+    /// The number of rows that the given ones stand for, if they are a sample already.
+    pub population: Option<usize>,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { rows: 2048, measured_rows: 512, sketches: 32, seed: 0, population: None }
+    }
+}
+
+impl Sampling {
+    fn check(&self) -> Result<(), Error> {
+        for (argument, value) in
+            [("rows", self.rows), ("measured_rows", self.measured_rows), ("sketches", self.sketches)]
+        {
+            if value < 2 {
+                return Err(Error::invalid(argument, "at least 2", value));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The relative Frobenius error that a sketch of these rows will have.
+///
+/// The sum of the variances of all entries of the kernel matrix where a closed form is known, otherwise measured on sketches
+/// with other seeds. Exact for up to [`Sampling::rows`] rows; beyond, an estimate for all rows from some of them, with a
+/// standard error by the jackknife.
+///
+/// # Formula
+/// √(Σᵢⱼ V(xᵢ, xⱼ) / Σᵢⱼ k(xᵢ, xⱼ)²). With r of n rows, pairs of different rows count n(n−1)/(r(r−1)) times and pairs of a row
+/// with itself n/r times.
+///
+/// # Reference
+/// Section 5.1 of the paper for the error, Table 1 for the variances.
+///
+/// # Cost
+/// r² d operations, in blocks and in parallel; memory r d.
+///
+/// # Errors
+/// As [`Spec::validate`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit, [`Error::Overflow`] if the
+/// squares of kernel values are too large for `f64`.
+///
+/// ```
+/// use argand::{Rows, Spec, theory};
+/// let x: Vec<f64> = (0..50 * 8).map(|i| f64::from(i % 7)).collect();
+/// let inputs = [Rows::new(&x, 50, 8)?.into()];
+/// let [few, many] = [256, 1024].map(|features| theory::expected_error(&Spec::new(8, 2, features), &inputs, &Default::default()));
+/// let ratio = few?.relative / many?.relative;
+/// assert!((1.9..2.1).contains(&ratio)); // four times the features, half the error
+/// # Ok::<(), argand::Error>(())
+/// ```
+pub fn expected_error<T: Scalar>(
+    spec: &Spec,
+    inputs: &[Input<'_, T>],
+    sampling: &Sampling,
+) -> Result<ExpectedError, Error> {
+    Predictor::new(spec, inputs, sampling)?.predict(spec)
+}
+
+/// A sample of rows on which the errors of many specs are predicted.
+#[derive(Debug)]
+pub(crate) struct Predictor<T> {
+    sample: Sample,
+    /// Rows for measurements, and the same with their statistics.
+    measured: Vec<OwnedRows<T>>,
+    measured_sample: Sample,
+    population: usize,
+    sampling: Sampling,
+}
+
+impl<T: Scalar> Predictor<T> {
+    /// Takes rows for the kernel and the inputs of `spec`.
+    pub(crate) fn new(spec: &Spec, inputs: &[Input<'_, T>], sampling: &Sampling) -> Result<Self, Error> {
+        sampling.check()?;
+        check(spec, inputs)?;
+        let total = inputs[0].rows();
+        let take = |rows: usize| -> Vec<OwnedRows<T>> {
+            let chosen = choose_rows(total, rows, sampling.seed);
+            inputs.iter().map(|input| OwnedRows::take(input, &chosen)).collect()
+        };
+        let sample_of = |rows: &[OwnedRows<T>]| {
+            let views: Vec<_> = rows.iter().map(OwnedRows::view).collect();
+            Sample::new(spec, &views)
+        };
+        let measured = take(sampling.measured_rows);
+        Ok(Self {
+            sample: sample_of(&take(sampling.rows)),
+            measured_sample: sample_of(&measured),
+            measured,
+            population: sampling.population.unwrap_or(total).max(total),
+            sampling: *sampling,
+        })
+    }
+
+    /// The expected error of one spec.
+    pub(crate) fn predict(&self, spec: &Spec) -> Result<ExpectedError, Error> {
+        match Formula::of(spec)? {
+            Some(formula) => Ok(self.predict_all(&[formula])?[0]),
+            None => self.measure(spec),
+        }
+    }
+
+    /// The expected errors of many closed forms, in one pass over the pairs.
+    pub(crate) fn predict_all(&self, formulas: &[Formula]) -> Result<Vec<ExpectedError>, Error> {
+        let sample = &self.sample;
+        let sums = sample.row_sums(
+            formulas.len() + 1,
+            true,
+            |_, _| (),
+            |(), _, factors, values| {
+                values[0] = sample.kernel(factors).powi(2);
+                for (value, formula) in values[1..].iter_mut().zip(formulas) {
+                    *value = formula.moments(factors).variance;
+                }
+            },
+        );
+        let (norms, errors) = (&sums[0], &sums[1..]);
+        errors
+            .iter()
+            .map(|errors| {
+                let [relative, standard_error] = self.ratio(errors, norms, 0.0)?;
+                Ok(ExpectedError { relative, standard_error, rows: sample.rows(), source: Source::ClosedForm })
+            })
+            .collect()
+    }
+
+    /// The share of pairs of different rows with a < 0 in some factor.
+    pub(crate) fn opposed_pairs(&self) -> f64 {
+        let opposed = |(): &(), _: usize, factors: &[PairStatistics], values: &mut [f64]| {
+            // Rounding may leave less than nothing where a is 0.
+            let opposed = |factor: &PairStatistics| factor.cross_terms() < -1e-12 * factor.norms;
+            values[0] = f64::from(u8::from(factors.iter().any(opposed)));
+        };
+        let sums = self.sample.row_sums(1, true, |_, _| (), opposed);
+        let pairs = self.sample.rows() * (self.sample.rows() - 1);
+        sums[0].others.iter().sum::<f64>() / pairs.max(1) as f64
+    }
+
+    /// The error of a spec by drawing it.
+    pub(crate) fn measure(&self, spec: &Spec) -> Result<ExpectedError, Error> {
+        let inputs: Vec<_> = self.measured.iter().map(OwnedRows::view).collect();
+        let rows = self.measured_sample.rows();
+        let mut squared: Option<[RowSums; 2]> = None;
+        let mut single = Vec::with_capacity(self.sampling.sketches);
+        let mut spec = spec.clone();
+        for sketch in 0..self.sampling.sketches {
+            // Seeds that users do not use: the sketch that they will draw is not among those looked at.
+            spec.seed = (self.sampling.seed ^ 0x6d65_6173_7572_6564).wrapping_add(sketch as u64);
+            let drawn = spec.sample::<T>()?;
+            let features = drawn.transform(&inputs)?;
+            // What spherical features are fitted to does not depend on the seed.
+            spec.spherical.clone_from(&drawn.spec().spherical);
+            let features = Rows::new(&features, rows, spec.features)?;
+            let [errors, norms] = squared_errors(&self.measured_sample, features, spec.method.field);
+            single.push(self.ratio(&errors, &norms, 0.0)?[0].powi(2));
+            match &mut squared {
+                None => squared = Some([errors, norms]),
+                Some([sum, _]) => sum.add(&errors),
+            }
+        }
+        let Some([mut errors, norms]) = squared else { return Err(Error::invalid("sketches", "at least 2", 0)) };
+        let count = single.len() as f64;
+        errors.scale(1.0 / count);
+        let mean = single.iter().sum::<f64>() / count;
+        let of_sketches = single.iter().map(|error| (error - mean).powi(2)).sum::<f64>() / (count * (count - 1.0));
+        let [relative, standard_error] = self.ratio(&errors, &norms, of_sketches)?;
+        let source = Source::MonteCarlo { sketches: single.len() };
+        Ok(ExpectedError { relative, standard_error, rows, source })
+    }
+
+    /// The root of the ratio of two sums over all pairs of the population, and its standard error; `variance` is that of the
+    /// squared ratio, if it has any but from the choice of rows.
+    fn ratio(&self, errors: &RowSums, norms: &RowSums, variance: f64) -> Result<[f64; 2], Error> {
+        let rows = errors.itself.len();
+        let [error, norm] = [errors, norms].map(|sums| sums.total(None, self.population));
+        if !(error.is_finite() && norm.is_finite()) {
+            let largest = norms.itself.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(row, _)| row);
+            return Err(Error::Overflow { row: largest, dtype: "f64" });
+        }
+        // Without a kernel there is nothing to be wrong about.
+        if norm == 0.0 {
+            return Ok([0.0, 0.0]);
+        }
+        let mut of_rows = 0.0;
+        if rows < self.population && rows > 2 {
+            let without = |row| {
+                let [error, norm] = [errors, norms].map(|sums| sums.total(Some(row), self.population));
+                if norm > 0.0 { error / norm } else { 0.0 }
+            };
+            let ratios: Vec<f64> = (0..rows).map(without).collect();
+            let mean = ratios.iter().sum::<f64>() / rows as f64;
+            let spread: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
+            let missing = 1.0 - rows as f64 / self.population as f64;
+            of_rows = missing * spread * (rows - 1) as f64 / rows as f64;
+        }
+        let relative = (error / norm).sqrt();
+        let standard_error = (of_rows + variance).sqrt() / (2.0 * relative);
+        Ok([relative, if relative > 0.0 { standard_error } else { 0.0 }])
+    }
+}
+
+impl RowSums {
+    /// The sum over all pairs of a population of which these rows, or all but one of them, are a sample.
+    fn total(&self, without: Option<usize>, population: usize) -> f64 {
+        let mut rows = self.itself.len();
+        let [mut others, mut itself] = [&self.others, &self.itself].map(|sums| sums.iter().sum::<f64>());
+        if let Some(row) = without {
+            others -= 2.0 * self.others[row];
+            itself -= self.itself[row];
+            rows -= 1;
+        }
+        let (sampled, all) = (rows as f64, population as f64);
+        if rows < 2 {
+            return itself * all / sampled;
+        }
+        others * (all * (all - 1.0)) / (sampled * (sampled - 1.0)) + itself * all / sampled
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (sums, others) in [(&mut self.others, &other.others), (&mut self.itself, &other.itself)] {
+            sums.iter_mut().zip(others).for_each(|(sum, value)| *sum += value);
+        }
+    }
+
+    fn scale(&mut self, factor: f64) {
+        self.others.iter_mut().chain(&mut self.itself).for_each(|sum| *sum *= factor);
+    }
+}
+
+/// |k̂ − k|² and k² of every pair.
+fn squared_errors<T: Scalar>(sample: &Sample, features: Rows<'_, T>, field: Field) -> [RowSums; 2] {
+    let columns = features.columns();
+    let values: Vec<f64> = (0..features.rows()).flat_map(|row| features.row(row).iter().map(|z| z.to_f64())).collect();
+    // For (re, im) pairs, the real inner product with (−im, re) is the imaginary part of the Hermitian one.
+    let turned: Option<Vec<f64>> =
+        (field == Field::Complex).then(|| values.chunks_exact(2).flat_map(|z| [-z[1], z[0]]).collect());
+    let sums = sample.row_sums(
+        2,
+        false,
+        |first, second| {
+            let real = inner_products(&values, columns, first, second);
+            let imaginary = turned.as_ref().map(|turned| {
+                let block = |values: &[f64], rows: &std::ops::Range<usize>| {
+                    values[rows.start * columns..rows.end * columns].to_vec()
+                };
+                let both = [block(&values, first), block(turned, second)].concat();
+                inner_products(&both, columns, &(0..first.len()), &(first.len()..first.len() + second.len()))
+            });
+            (real, imaginary)
+        },
+        |(real, imaginary), at, factors, sums| {
+            let kernel = sample.kernel(factors);
+            let imaginary = imaginary.as_ref().map_or(0.0, |imaginary| imaginary[at]);
+            sums[0] = (real[at] - kernel).powi(2) + imaginary * imaginary;
+            sums[1] = kernel * kernel;
+        },
+    );
+    match <[RowSums; 2]>::try_from(sums) {
+        Ok(sums) => sums,
+        Err(_) => unreachable!("two quantities were asked for"),
+    }
+}
+
+/// The relative error of the kernel matrix that features give.
+///
+/// # Formula
+/// ‖ΦΦᵀ − K‖_F / ‖K‖_F over all pairs of the rows, with Φᴴ for the features of `complex-` methods.
+///
+/// # Reference
+/// Section 5.1 of the paper.
+///
+/// # Cost
+/// n²(d + D) operations in double precision, in blocks and in parallel; memory 8n(d + D) bytes.
+///
+/// # Errors
+/// As [`Spec::validate`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit.
+pub fn kernel_error<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], features: Rows<'_, T>) -> Result<f64, Error> {
+    check(spec, inputs)?;
+    let rows = inputs[0].rows();
+    if (features.rows(), features.columns()) != (rows, spec.features) {
+        let received = format!("{} x {}", features.rows(), features.columns());
+        return Err(Error::invalid("features", format!("{rows} rows x {} columns", spec.features), received));
+    }
+    Input::from(features).check_finite("features")?;
+    let sample = Sample::new(spec, inputs);
+    let [error, norm] = squared_errors(&sample, features, spec.method.field).map(|sums| sums.total(None, rows));
+    if norm == 0.0 { Ok(error.sqrt()) } else { Ok((error / norm).sqrt()) }
+}

@@ -1,0 +1,279 @@
+//! Does a sketch do what theory says? Many are drawn on the user's rows, and their kernel estimates are tested.
+
+use rayon::prelude::*;
+
+use crate::error::Error;
+use crate::rows::{Input, OwnedRows};
+use crate::scalar::Scalar;
+use crate::sketch::FeatureMap;
+use crate::spec::{Base, Field, Spec};
+use crate::theory::variance::variance;
+use crate::theory::{choose_rows, kernel_matrix};
+
+/// Which pairs are looked at, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// Pairs of different rows.
+    pub pairs: usize,
+    /// Rows paired with themselves, in addition.
+    pub diagonal: usize,
+    /// Sketches drawn.
+    pub sketches: usize,
+    /// Where the choice of rows and the seeds of the sketches come from.
+    pub seed: u64,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { pairs: 8, diagonal: 4, sketches: 500, seed: 0 }
+    }
+}
+
+/// A measured number beside the expected one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Comparison {
+    /// What theory says.
+    pub expected: f64,
+    /// The average over the sketches.
+    pub measured: f64,
+    /// How many standard errors they are apart, corrected for skewness: about normal if theory is right.
+    pub z: f64,
+}
+
+/// What was found for one pair of rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PairReport {
+    /// The two rows, counted from 0.
+    pub rows: (usize, usize),
+    /// The mean of the kernel estimates.
+    pub mean: Comparison,
+    /// Their variance, where a closed form is known.
+    pub variance: Option<Comparison>,
+    /// Their measured standard deviation.
+    pub deviation: f64,
+}
+
+/// What was found for one spec.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verification {
+    /// The sketch.
+    pub spec: Spec,
+    /// Sketches drawn.
+    pub sketches: usize,
+    /// Pair by pair.
+    pub pairs: Vec<PairReport>,
+}
+
+impl Verification {
+    /// z-scores that should be normal: means of unbiased sketches, and variances.
+    pub fn scores(&self) -> impl Iterator<Item = f64> + '_ {
+        let biased = self.is_biased();
+        let means = self.pairs.iter().filter(move |_| !biased).map(|pair| pair.mean.z);
+        means.chain(self.pairs.iter().filter_map(|pair| Some(pair.variance?.z)))
+    }
+
+    /// Whether the method is known to be biased, so that its means are reported but not tested.
+    #[must_use]
+    pub fn is_biased(&self) -> bool {
+        self.spec.method.base == Base::Spherical
+    }
+
+    /// The z-score furthest from 0.
+    #[must_use]
+    pub fn worst(&self) -> f64 {
+        self.scores().fold(0.0, |worst, z| if z.abs() > worst.abs() || z.is_nan() { z } else { worst })
+    }
+}
+
+/// The |z| that the largest of `count` independent normal scores exceeds with a probability of `level`.
+///
+/// # Formula
+/// Šidák: 2Φ(−z) = 1 − (1 − level)^{1/count}.
+#[must_use]
+pub fn z_bound(count: usize, level: f64) -> f64 {
+    let each = -(f64::ln_1p(-level) / count.max(1) as f64).exp_m1();
+    let (mut low, mut high) = (0.0, 40.0);
+    for _ in 0..100 {
+        let middle = f64::midpoint(low, high);
+        let exceeded = libm::erfc(middle / std::f64::consts::SQRT_2);
+        if exceeded > each { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// Draws many sketches of a spec and compares their kernel estimates with theory.
+///
+/// # Formula
+/// For each pair of rows the mean of k̂ is compared with k and the mean of |k̂ − k|² with the variance. With skewness γ of n
+/// samples and t = (mean − expected)/deviation, z = √n (t + γt²/3 + γ²t³/27 + γ/(6n)), which is much closer to normal than √n t
+/// for skewed samples.
+///
+/// # Reference
+/// `theory::variance` for what is expected; Hall (1992), *On the removal of skewness by transformation*, for z.
+///
+/// # Errors
+/// As [`Spec::sample`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit or have no two rows.
+pub fn verify<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], effort: &Effort) -> Result<Verification, Error> {
+    if effort.sketches < 10 {
+        return Err(Error::invalid("sketches", "at least 10", effort.sketches));
+    }
+    if effort.pairs == 0 && effort.diagonal == 0 {
+        return Err(Error::invalid("pairs", "at least 1", 0));
+    }
+    let total = inputs.first().map_or(0, Input::rows);
+    if total < 2 {
+        return Err(Error::invalid("input", "at least 2 rows", total));
+    }
+    let rows = choose_rows(total, (2 * effort.pairs).max(effort.diagonal).max(2), effort.seed);
+    let tables: Vec<OwnedRows<T>> = inputs.iter().map(|input| OwnedRows::take(input, &rows)).collect();
+    let taken: Vec<Input<'_, T>> = tables.iter().map(OwnedRows::view).collect();
+    let exact = kernel_matrix(spec, &taken)?;
+    // With few rows, pairs repeat; neighbours first, then rows further apart.
+    let apart = |pair: usize| 1 + pair / rows.len();
+    let different = (0..effort.pairs).map(|pair| (pair % rows.len(), (pair + apart(pair)) % rows.len()));
+    let pairs: Vec<(usize, usize)> =
+        different.filter(|(i, j)| i != j).chain((0..effort.diagonal.min(rows.len())).map(|row| (row, row))).collect();
+
+    let drawn = spec.sample::<T>()?;
+    // What spherical features are fitted to does not depend on the seed.
+    let spec = drawn.spec().clone();
+    let estimates = (0..effort.sketches)
+        .into_par_iter()
+        .map(|sketch| {
+            let seed = effort.seed.wrapping_add(sketch as u64);
+            let features = spec.clone().with_seed(seed).sample::<T>()?.transform(&taken)?;
+            let row = |row: usize| &features[row * spec.features..][..spec.features];
+            Ok(pairs.iter().map(|&(i, j)| estimate(spec.method.field, row(i), row(j))).collect::<Vec<_>>())
+        })
+        .collect::<Result<Vec<_>, Error>>()?;
+
+    let dense: Vec<Vec<Vec<f64>>> = taken.iter().map(dense_rows).collect();
+    let mut reports = Vec::with_capacity(pairs.len());
+    for (index, &(i, j)) in pairs.iter().enumerate() {
+        let kernel = exact[i * rows.len() + j];
+        let [x, y] = [i, j].map(|row| dense.iter().map(|table| &table[row][..]).collect::<Vec<_>>());
+        let expected = variance(&spec, &x, &y)?;
+        let real: Vec<f64> = estimates.iter().map(|estimates| estimates[index][0]).collect();
+        let squares = |[re, im]: [f64; 2]| (re - kernel).powi(2) + im * im;
+        let squares: Vec<f64> = estimates.iter().map(|estimates| squares(estimates[index])).collect();
+        // What rounding alone may do to an estimate that has no variance.
+        let norms = (exact[i * rows.len() + i] * exact[j * rows.len() + j]).abs().sqrt();
+        let rounding = 100.0 * T::EPSILON.to_f64() * norms.max(kernel.abs());
+        let average = real.iter().sum::<f64>() / real.len() as f64;
+        let spread = real.iter().map(|value| (value - average).powi(2)).sum::<f64>() / real.len() as f64;
+        reports.push(PairReport {
+            rows: (rows[i], rows[j]),
+            mean: compare(&real, kernel, rounding),
+            variance: expected.map(|expected| compare(&squares, expected.variance, rounding * (rounding + norms))),
+            deviation: spread.sqrt(),
+        });
+    }
+    Ok(Verification { spec: spec.with_seed(effort.seed), sketches: effort.sketches, pairs: reports })
+}
+
+/// The rows of a table in double precision.
+fn dense_rows<T: Scalar>(input: &Input<'_, T>) -> Vec<Vec<f64>> {
+    (0..input.rows())
+        .map(|row| match input {
+            Input::Dense(rows) => rows.row(row).iter().map(|value| value.to_f64()).collect(),
+            Input::Sparse(rows) => {
+                let mut dense = vec![0.0; rows.columns()];
+                rows.row(row).for_each(|(column, value)| dense[column] += value.to_f64());
+                dense
+            }
+        })
+        .collect()
+}
+
+/// The kernel estimate of two rows of features, real and imaginary part.
+fn estimate<T: Scalar>(field: Field, x: &[T], y: &[T]) -> [f64; 2] {
+    let dot = |x: &[T], y: &[T]| x.iter().zip(y).map(|(x, y)| x.to_f64() * y.to_f64()).sum::<f64>();
+    if field != Field::Complex {
+        return [dot(x, y), 0.0];
+    }
+    let imaginary = |x: &[T], y: &[T]| x[1].to_f64() * y[0].to_f64() - x[0].to_f64() * y[1].to_f64();
+    [dot(x, y), x.chunks_exact(2).zip(y.chunks_exact(2)).map(|(x, y)| imaginary(x, y)).sum()]
+}
+
+/// The mean of samples beside what it should be; differences of `rounding` count for nothing.
+fn compare(samples: &[f64], expected: f64, rounding: f64) -> Comparison {
+    let count = samples.len() as f64;
+    let measured = samples.iter().sum::<f64>() / count;
+    let central = |power: i32| samples.iter().map(|sample| (sample - measured).powi(power)).sum::<f64>() / count;
+    let deviation = (central(2) * count / (count - 1.0)).sqrt();
+    let difference = measured - expected;
+    let z = if difference.abs() <= rounding {
+        0.0
+    } else if deviation <= rounding {
+        f64::INFINITY.copysign(difference)
+    } else {
+        let (t, skewness) = (difference / deviation, central(3) / deviation.powi(3));
+        count.sqrt() * (t + skewness * t * t / 3.0 + (skewness * t).powi(2) * t / 27.0 + skewness / (6.0 * count))
+    };
+    Comparison { expected, measured, z }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Purpose, Stream};
+    use crate::rows::Rows;
+
+    #[test]
+    fn bounds_are_normal_quantiles() {
+        assert!((z_bound(1, 0.05) - 1.959_964).abs() < 1e-5);
+        assert!((z_bound(1, 0.01) - 2.575_829).abs() < 1e-5);
+        assert!((z_bound(100, 0.01) - 3.889).abs() < 2e-2);
+    }
+
+    /// Squares of normal variables, with a skewness of √8: the corrected score exceeds 1.96 on either side about as often as
+    /// it should, where the plain one is lopsided.
+    #[test]
+    fn scores_of_skewed_samples_are_nearly_normal() {
+        let mut stream = Stream::new(5, Purpose::Weights, 0, 0);
+        let (mut low, mut high) = (0, 0);
+        for _ in 0..4000 {
+            let samples: Vec<f64> = (0..50).map(|_| 2.0 * stream.complex_normal().0.powi(2)).collect();
+            let z = compare(&samples, 1.0, 0.0).z;
+            low += i32::from(z < -1.96);
+            high += i32::from(z > 1.96);
+        }
+        // 2.5 % of 4000 are 100; without the correction there are about 300 below and 25 above.
+        assert!((70..=160).contains(&low) && (60..=150).contains(&high), "{low} {high}");
+    }
+
+    #[test]
+    fn a_sketch_without_variance_is_right_or_infinitely_wrong() {
+        assert_eq!(compare(&[2.0; 20], 2.0, 1e-12).z, 0.0);
+        assert_eq!(compare(&[2.0; 20], 3.0, 1e-12).z, f64::NEG_INFINITY);
+    }
+
+    /// A right formula passes and a wrong mean or variance does not.
+    #[test]
+    fn right_sketches_agree_and_wrong_expectations_do_not() {
+        let x: Vec<f64> = (0..60).map(|i| f64::from(i * 7 % 11) - 3.0).collect();
+        let inputs = [Rows::new(&x, 10, 6).unwrap().into()];
+        for method in ["ctr-product-srht", "complex-rademacher", "tensor-sketch", "hierarchical-gaussian"] {
+            let spec = Spec::new(6, 3, 32).with_method(method.parse().unwrap());
+            let report = verify(&spec, &inputs, &Effort::default()).unwrap();
+            let count = report.scores().count();
+            assert_eq!(count, 24, "{method}");
+            assert!(report.worst().abs() < z_bound(count, 0.001), "{method}: {report:?}");
+        }
+        let samples: Vec<f64> = (0..500).map(|i| f64::from(i % 10)).collect();
+        assert!(compare(&samples, 4.5, 0.0).z.abs() < 0.1 && compare(&samples, 5.5, 0.0).z < -6.0);
+    }
+
+    #[test]
+    fn too_little_to_verify_is_an_error() {
+        let x = [1.0_f32, 2.0];
+        let spec = Spec::new(2, 2, 8);
+        let named = |rows: usize, effort: Effort| {
+            let inputs = [Rows::new(&x[..2 * rows], rows, 2).unwrap().into()];
+            verify(&spec, &inputs, &effort).unwrap_err().to_string()
+        };
+        assert!(named(1, Effort::default()).starts_with("input"));
+        assert!(named(1, Effort { sketches: 3, ..Effort::default() }).starts_with("sketches"));
+        assert!(named(1, Effort { pairs: 0, diagonal: 0, ..Effort::default() }).starts_with("pairs"));
+    }
+}
