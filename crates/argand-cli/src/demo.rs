@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use argand::{FeatureMap, Kernel, Method, Rows, RowsMut, Scalar, Spec};
-use rayon::prelude::*;
+use argand::theory::kernel_error;
+use argand::{FeatureMap, Kernel, Method, Rows, RowsMut, Spec};
 
 use crate::failure::Failure;
 use crate::info::kernel;
@@ -137,11 +137,10 @@ fn measure_all(arguments: &Arguments, specs: &[Spec]) -> Result<Vec<Measurement>
         "relative error",
         "time",
     ))?;
-    let exact = exact_kernel(&data, first.kernel);
     let mut measured = Vec::with_capacity(specs.len());
     let mut previous = first.method;
     for spec in specs {
-        let line = measure(spec, &data, &exact, arguments.seeds)?;
+        let line = measure(spec, &data, arguments.seeds)?;
         if line.method != previous {
             print("\n")?;
             previous = line.method;
@@ -161,7 +160,7 @@ fn measure_all(arguments: &Arguments, specs: &[Spec]) -> Result<Vec<Measurement>
     Ok(measured)
 }
 
-fn measure(spec: &Spec, data: &[f32], exact: &[f32], seeds: u64) -> Result<Measurement, Failure> {
+fn measure(spec: &Spec, data: &[f32], seeds: u64) -> Result<Measurement, Failure> {
     let wrong = |error: argand::Error| Failure::argument(&error);
     let rows = data.len() / COLUMNS;
     let mut features = vec![0.0_f32; rows * spec.features];
@@ -169,57 +168,19 @@ fn measure(spec: &Spec, data: &[f32], exact: &[f32], seeds: u64) -> Result<Measu
     let mut fastest = f64::INFINITY;
     for seed in 0..seeds {
         let sketch = spec.clone().with_seed(seed).sample::<f32>().map_err(wrong)?;
+        let inputs = [Rows::new(data, rows, COLUMNS).map_err(wrong)?.into()];
         let begun = Instant::now();
-        let input = Rows::new(data, rows, COLUMNS).map_err(wrong)?.into();
         let out = RowsMut::new(&mut features, rows, spec.features).map_err(wrong)?;
-        sketch.transform_into(&[input], out).map_err(wrong)?;
+        sketch.transform_into(&inputs, out).map_err(wrong)?;
         fastest = fastest.min(begun.elapsed().as_secs_f64() * 1e3);
-        errors.push(relative_error(&features, spec.features, exact));
+        let features = Rows::new(&features, rows, spec.features).map_err(wrong)?;
+        errors.push(kernel_error(spec, &inputs, features).map_err(wrong)?);
     }
     let count = errors.len() as f64;
     let mean = errors.iter().sum::<f64>() / count;
     let squares = errors.iter().map(|error| (error - mean).powi(2)).sum::<f64>();
     let deviation = if errors.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
     Ok(Measurement { method: spec.method, features: spec.features, mean, deviation, milliseconds: fastest })
-}
-
-/// Inner product in 16 partial sums, which the compiler keeps in vector registers.
-fn dot(x: &[f32], y: &[f32]) -> f32 {
-    let (x_blocks, x_rest) = x.as_chunks::<16>();
-    let (y_blocks, y_rest) = y.as_chunks::<16>();
-    let mut sums = [0.0; 16];
-    for (x, y) in x_blocks.iter().zip(y_blocks) {
-        for ((sum, x), y) in sums.iter_mut().zip(x).zip(y) {
-            *sum += x * y;
-        }
-    }
-    sums.iter().sum::<f32>() + x_rest.iter().zip(y_rest).map(|(x, y)| x * y).sum::<f32>()
-}
-
-/// All kernel values, row by row.
-fn exact_kernel(data: &[f32], Kernel { degree, gamma, coef0 }: Kernel) -> Vec<f32> {
-    let value = |x, y| f32::from_f64((gamma * f64::from(dot(x, y)) + coef0).powf(degree as f64));
-    let row = |x| data.chunks_exact(COLUMNS).map(move |y| value(x, y));
-    data.par_chunks_exact(COLUMNS).flat_map_iter(row).collect()
-}
-
-/// ‖ΦΦᵀ − K‖_F / ‖K‖_F.
-fn relative_error(features: &[f32], width: usize, exact: &[f32]) -> f64 {
-    let rows = features.len() / width;
-    let squares = features.par_chunks_exact(width).enumerate().map(|(index, x)| {
-        let kernel = &exact[index * rows..][..rows];
-        let mut sums = [0.0, 0.0];
-        // The matrix is symmetric: what is below the diagonal counts twice.
-        for (other, (y, &kernel)) in features.chunks_exact(width).zip(kernel).enumerate().take(index + 1) {
-            let weight = if other < index { 2.0 } else { 1.0 };
-            sums[0] += weight * f64::from(dot(x, y) - kernel).powi(2);
-            sums[1] += weight * f64::from(kernel).powi(2);
-        }
-        sums
-    });
-    // Summed in order, so that the table does not depend on the number of threads.
-    let [error, norm] = squares.collect::<Vec<_>>().iter().fold([0.0, 0.0], |a, b| [a[0] + b[0], a[1] + b[1]]);
-    (error / norm).sqrt()
 }
 
 #[cfg(test)]
@@ -232,22 +193,7 @@ mod tests {
         assert_eq!(DIGITS[..8], [0, 0, 5, 13, 9, 1, 0, 0]);
         assert_eq!(DIGITS[ROWS * COLUMNS..][..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(DIGITS[..ROWS * COLUMNS].iter().max(), Some(&16));
-        assert!(digits(ROWS).chunks_exact(COLUMNS).all(|row| (dot(row, row) - 1.0).abs() < 1e-5));
-    }
-
-    #[test]
-    fn error_of_hand_made_matrices() {
-        // Φ = I: ΦΦᵀ = I, against K = [[1, 2], [2, 1]]: the difference is [[0, −2], [−2, 0]].
-        let error = relative_error(&[1.0, 0.0, 0.0, 1.0], 2, &[1.0, 2.0, 2.0, 1.0]);
-        assert!((error - (8.0_f64 / 10.0).sqrt()).abs() < 1e-12);
-        assert_eq!(relative_error(&[1.0, 0.0, 0.0, 1.0], 2, &[1.0, 0.0, 0.0, 1.0]), 0.0);
-    }
-
-    #[test]
-    fn dot_counts_every_element() {
-        for length in 0..50 {
-            let x: Vec<f32> = (1..=length).map(|value| value as f32).collect();
-            assert_eq!(dot(&x, &vec![1.0; length]), (length * (length + 1) / 2) as f32);
-        }
+        let norm = |row: &[f32]| row.iter().map(|pixel| pixel * pixel).sum::<f32>();
+        assert!(digits(ROWS).chunks_exact(COLUMNS).all(|row| (norm(row) - 1.0).abs() < 1e-5));
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// `1234567` as `1.2 MB`.
-fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     match count {
         0..1_000 => format!("{count} bytes"),
         1_000..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),

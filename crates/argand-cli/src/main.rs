@@ -3,9 +3,12 @@
 mod demo;
 mod failure;
 mod info;
+mod inputs;
 mod output;
+mod plan;
 mod table;
 mod transform;
+mod verify;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -28,6 +31,8 @@ const EXAMPLES: &str = "\
 Examples:
   argand demo                                              see the sketches at work on handwritten digits
   argand transform x.npy -o z.npy --degree 3 --features 1024
+  argand plan x.npy --degree 3 --target-error 0.05         which method, and how many features
+  argand verify x.npy --degree 3                           test the sketches against theory
   argand info sketch.json                                  describe a saved sketch
 
 Exit codes: 0 success, 2 wrong usage or input, 1 anything else.";
@@ -35,6 +40,8 @@ Exit codes: 0 success, 2 wrong usage or input, 1 anything else.";
 #[derive(Debug, Subcommand)]
 enum Command {
     Transform(transform::Arguments),
+    Plan(plan::Arguments),
+    Verify(verify::Arguments),
     Info(info::Arguments),
     Demo(demo::Arguments),
 }
@@ -42,6 +49,8 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Transform(arguments) => transform::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
     };

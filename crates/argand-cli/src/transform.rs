@@ -3,16 +3,17 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use argand::{Error, FeatureMap, Field, Input, Kernel, Method, Rows, RowsMut, Scalar, Sketch, SparseRows, Spec};
-use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use argand::{Error, FeatureMap, Field, Method, RowsMut, Scalar, Sketch, Spec};
+use indicatif::HumanCount;
 
 use crate::failure::Failure;
 use crate::info::read_spec;
+use crate::inputs::{Inputs, KernelArguments};
 use crate::on_threads;
 use crate::output::AtomicFile;
-use crate::table::{self, Block, Columns, Element, Reader};
+use crate::table::{self, Columns, Element};
 
 /// Sketch the rows of a file.
 ///
@@ -65,9 +66,8 @@ pub(crate) struct Arguments {
 /// What describes a sketch.
 #[derive(Debug, clap::Args)]
 struct SketchArguments {
-    /// Degree of the kernel [default: 2; with several inputs, their number].
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    degree: Option<usize>,
+    #[command(flatten)]
+    kernel: KernelArguments,
 
     /// Number of real output columns.
     #[arg(long, value_name = "D", default_value_t = 1024, allow_negative_numbers = true)]
@@ -81,14 +81,6 @@ struct SketchArguments {
     /// Features before the down-projection of a craft- method [default: 32768].
     #[arg(long, value_name = "E", allow_negative_numbers = true)]
     craft_dim: Option<usize>,
-
-    /// Factor of the inner product.
-    #[arg(long, value_name = "G", default_value_t = 1.0, allow_negative_numbers = true)]
-    gamma: f64,
-
-    /// Constant added to the inner product.
-    #[arg(long, value_name = "C", default_value_t = 0.0, allow_negative_numbers = true)]
-    coef0: f64,
 
     /// Where the random numbers come from: same seed, same features.
     #[arg(long, value_name = "S", default_value_t = 0, allow_negative_numbers = true)]
@@ -124,10 +116,10 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
             return Err(Failure::Input(format!("--save-spec: {what}, got {}", path.display())));
         }
     }
-    let mut readers = open(&arguments.inputs, saved.as_ref())?;
+    let mut inputs = Inputs::<T>::open(&arguments.inputs, saved.as_ref())?;
     let spec = match saved {
         Some(spec) => spec,
-        None => describe(&arguments.sketch, &readers.iter().map(|reader| reader.columns()).collect::<Vec<_>>())?,
+        None => describe(&arguments.sketch, inputs.columns())?,
     };
     let limit = arguments.memory_limit.saturating_mul(1 << 20);
     let wrong = |error: Error| match error {
@@ -153,9 +145,12 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
             let written = file.write_all(sketch.spec().to_json().as_bytes()).and_then(|()| file.flush());
             written.map_err(|error| Failure::io(path, "write", &error))?;
         }
-        let progress = Progress::new(&readers, arguments.quiet);
-        stream(&sketch, &mut readers, &arguments.inputs, &progress, |features| writer.write(features))
+        if !arguments.quiet {
+            inputs.show_progress();
+        }
+        stream(&sketch, &mut inputs, |features| writer.write(features))
     })??;
+    drop(inputs);
     writer.finish()?;
     if let Some(file) = spec_file {
         file.commit()?;
@@ -180,49 +175,9 @@ fn resolve(path: &Path) -> PathBuf {
     fs::canonicalize(path).ok().or_else(new).unwrap_or_else(|| path.to_path_buf())
 }
 
-/// Opens all tables and checks that they fit each other and the saved spec, as far as can be told without reading them.
-fn open<T: Element>(paths: &[PathBuf], saved: Option<&Spec>) -> Result<Vec<Box<dyn Reader<T>>>, Failure> {
-    let dims = saved.map(|spec| spec.inputs.as_slice());
-    if let Some(dims) = dims
-        && dims.len() != paths.len()
-    {
-        return Err(Failure::Input(format!("IN: expected {} files for this spec, got {}", dims.len(), paths.len())));
-    }
-    let mut readers = Vec::with_capacity(paths.len());
-    for (index, path) in paths.iter().enumerate() {
-        let expected = dims.map(|dims| dims[index]);
-        let reader = table::open::<T>(path, expected)?;
-        if let Some(expected) = expected
-            && reader.columns() != expected
-        {
-            let what = format!("has {} columns; the spec is for {expected}", reader.columns());
-            return Err(Failure::input(path, what));
-        }
-        readers.push(reader);
-    }
-    let known: Vec<_> = readers.iter().map(|reader| reader.rows()).collect();
-    if let Some(Some(first)) = known.first() {
-        for (path, rows) in paths.iter().zip(&known).filter_map(|(path, rows)| Some((path, (*rows)?))) {
-            if rows != *first {
-                return Err(Failure::input(path, format!("has {rows} rows; {} has {first}", paths[0].display())));
-            }
-        }
-    }
-    Ok(readers)
-}
-
 /// The spec that the arguments describe.
-fn describe(arguments: &SketchArguments, dims: &[usize]) -> Result<Spec, Failure> {
-    let mut spec = match dims {
-        [dim] => Spec::new(*dim, arguments.degree.unwrap_or(2), arguments.features),
-        several => Spec::distinct(several, arguments.features),
-    };
-    if let Some(degree) = arguments.degree
-        && degree != spec.kernel.degree
-    {
-        return Err(Failure::Input(format!("--degree: expected {}, one per input, got {degree}", dims.len())));
-    }
-    spec.kernel = Kernel { gamma: arguments.gamma, coef0: arguments.coef0, ..spec.kernel };
+fn describe(arguments: &SketchArguments, columns: &[usize]) -> Result<Spec, Failure> {
+    let (kernel, inputs) = arguments.kernel.kernel(columns)?;
     let mut method = arguments.method;
     if arguments.craft_dim.is_some() {
         if method.craft.is_none() {
@@ -230,7 +185,7 @@ fn describe(arguments: &SketchArguments, dims: &[usize]) -> Result<Spec, Failure
         }
         method.craft = arguments.craft_dim;
     }
-    spec = spec.with_method(method).with_seed(arguments.seed);
+    let spec = Spec { kernel, inputs, features: arguments.features, method, seed: arguments.seed, spherical: None };
     spec.validate().map_err(|error| Failure::argument(&error))?;
     Ok(spec)
 }
@@ -241,121 +196,23 @@ const BLOCK_BYTES: usize = 16 << 20;
 /// Reads, sketches and hands over all rows; returns their number.
 fn stream<T: Scalar + Element>(
     sketch: &Sketch<T>,
-    readers: &mut [Box<dyn Reader<T>>],
-    paths: &[PathBuf],
-    progress: &Progress,
+    inputs: &mut Inputs<'_, T>,
     mut write: impl FnMut(&[T]) -> Result<(), Failure>,
 ) -> Result<usize, Failure> {
     let width = sketch.output_dim() + sketch.input_dims().iter().sum::<usize>();
     // Enough rows to keep every thread busy, however wide they are.
     let block_rows = (BLOCK_BYTES / size_of::<T>() / width).max(16 * rayon::current_num_threads());
-    let mut blocks: Vec<Block<T>> = readers.iter().map(|_| Block::default()).collect();
     let mut features = Vec::new();
-    let mut done = 0;
     loop {
-        let mut counts = Vec::with_capacity(readers.len());
-        for (reader, block) in readers.iter_mut().zip(&mut blocks) {
-            counts.push(reader.read(block_rows, block)?);
-        }
-        let rows = counts[0];
-        if let Some(other) = counts.iter().position(|&count| count != rows) {
-            let shorter = if counts[other] < rows { other } else { 0 };
-            let what = format!("has only {} rows, fewer than the other inputs", done + counts[shorter]);
-            return Err(Failure::input(&paths[shorter], what));
-        }
+        let rows = inputs.next(block_rows)?;
         if rows == 0 {
-            return Ok(done);
+            return Ok(inputs.rows_before());
         }
         features.resize(rows * sketch.output_dim(), T::ZERO);
-        sketch_block(sketch, &blocks, rows, &mut features).map_err(|error| explain::<T>(error, done, paths))?;
+        let sketched = inputs
+            .views()
+            .and_then(|views| sketch.transform_into(&views, RowsMut::new(&mut features, rows, sketch.output_dim())?));
+        sketched.map_err(|error| inputs.explain(error))?;
         write(&features)?;
-        done += rows;
-        progress.update(readers, done);
-    }
-}
-
-fn sketch_block<T: Scalar>(sketch: &Sketch<T>, blocks: &[Block<T>], rows: usize, out: &mut [T]) -> Result<(), Error> {
-    let inputs = blocks
-        .iter()
-        .zip(sketch.input_dims())
-        .map(|(block, &dim)| {
-            Ok(match block {
-                Block::Dense { values } => Input::from(Rows::new(values, rows, dim)?),
-                Block::Sparse { indptr, indices, values } => {
-                    SparseRows::new(&indptr[..], &indices[..], values, dim)?.into()
-                }
-            })
-        })
-        .collect::<Result<Vec<_>, Error>>()?;
-    sketch.transform_into(&inputs, RowsMut::new(out, rows, sketch.output_dim())?)
-}
-
-/// The library's error about one block, in terms of the files.
-fn explain<T: Scalar>(error: Error, rows_before: usize, paths: &[PathBuf]) -> Failure {
-    let all = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-    match error {
-        Error::NotFinite { argument, row, column, value } => {
-            // Several inputs are called "input 0", "input 1", …; a single one is "input".
-            let index = argument.rsplit(' ').next().and_then(|index| index.parse().ok()).unwrap_or(0);
-            let path: &Path = paths.get(index).map_or(Path::new(""), PathBuf::as_path);
-            let row = rows_before + row;
-            let rounded = if value.is_infinite() && T::NAME == "f32" {
-                ", or use --dtype f64 if the file has a finite number there that is too large for f32"
-            } else {
-                ""
-            };
-            let place = format!("row {row}, column {column} (both counted from 0)");
-            Failure::input(path, format!("{place} is {value}; replace it or drop the row{rounded}"))
-        }
-        Error::Overflow { row, dtype } => {
-            let advice = if dtype == "f32" { ", or use --dtype f64" } else { "" };
-            let row = rows_before + row;
-            Failure::Input(format!(
-                "{all}: row {row} (counted from 0) overflows {dtype}; scale the rows (for example to unit norm), or use \
-                 a smaller --gamma{advice}"
-            ))
-        }
-        other => Failure::Input(format!("{all}: {other}")),
-    }
-}
-
-/// A bar on a terminal, nothing in a pipe or when it is to be quiet.
-struct Progress {
-    bar: ProgressBar,
-    begun: Instant,
-}
-
-impl Progress {
-    fn new<T>(readers: &[Box<dyn Reader<T>>], quiet: bool) -> Self {
-        let total = readers.iter().map(|reader| reader.progress().total).sum();
-        let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let bar = ProgressBar::with_draw_target(Some(total), target);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {eta} left") {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Self { bar, begun: Instant::now() }
-    }
-
-    fn update<T>(&self, readers: &[Box<dyn Reader<T>>], rows: usize) {
-        let rate = (rows as f64 / self.begun.elapsed().as_secs_f64().max(1e-3)).round();
-        self.bar.set_message(format!("{} rows, {} rows/s", HumanCount(rows as u64), human(rate)));
-        self.bar.set_position(readers.iter().map(|reader| reader.progress().done).sum());
-    }
-}
-
-/// A rate with three digits and a unit.
-fn human(rate: f64) -> String {
-    match rate {
-        rate if rate >= 1e6 => format!("{:.1} M", rate / 1e6),
-        rate if rate >= 1e3 => format!("{:.1} k", rate / 1e3),
-        rate => format!("{rate:.0}"),
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        // It would stand before the last message.
-        self.bar.finish_and_clear();
     }
 }

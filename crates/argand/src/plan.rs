@@ -49,6 +49,9 @@ pub struct Request {
 /// Measured methods are not tried with more features than this: drawing and measuring them would take too long.
 const MOST_MEASURED: usize = 1 << 15;
 
+/// Bytes of all the sketches that one measurement draws, unless twelve of them take more.
+const DRAWN_BYTES: u64 = 1 << 28;
+
 impl Request {
     /// All methods worth considering, no budgets, and a sample that plans in seconds.
     #[must_use]
@@ -61,12 +64,16 @@ impl Request {
             time_budget: None,
             memory_limit: DEFAULT_MEMORY_LIMIT,
             max_features: 1 << 17,
-            sampling: Sampling { rows: 512, measured_rows: 256, sketches: 16, ..Sampling::default() },
+            sampling: Sampling { rows: 512, measured_rows: 64, sketches: 96, ..Sampling::default() },
             seed: 0,
         }
     }
 
-    fn validate(&self) -> Result<(), Error> {
+    /// Checks the request.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the argument.
+    pub fn validate(&self) -> Result<(), Error> {
         match self.goal {
             Goal::Error(target) if !(target > 0.0 && target.is_finite()) => {
                 return Err(Error::invalid("target_error", "a positive number, for example 0.05", target));
@@ -369,7 +376,10 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
         if Formula::of(&spec)?.is_none() && spec.method.base == Base::Spherical {
             spec.spherical.clone_from(&Spec { features: 2, ..spec.clone() }.sample::<T>()?.spec().spherical);
         }
-        match self.predictor.predict(&spec) {
+        // Large sketches take long to draw: fewer of them, and a wider interval.
+        let affordable = usize::try_from(DRAWN_BYTES / spec.memory_bytes::<T>()?.max(1)).unwrap_or(usize::MAX);
+        let sketches = self.request.sampling.sketches.min(affordable.max(12));
+        match self.predictor.predict(&spec, sketches) {
             Ok(error) => Ok(Some((spec, error))),
             Err(Error::Overflow { dtype, .. }) if dtype == T::NAME && dtype != "f64" => {
                 self.reject(spec.method, format!("its features overflow {dtype}"));
@@ -421,7 +431,9 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
         }
         for method in others {
             (self.step)(&format!("measuring the error of {method}"));
-            found.extend(self.search(method, target, flat.unwrap_or(1024))?);
+            // Spherical features may never reach the target, however many; they start small.
+            let guess = if method.base == Base::Spherical { 512 } else { flat.unwrap_or(1024) };
+            found.extend(self.search(method, target, guess)?);
         }
         Ok(found)
     }
@@ -442,47 +454,39 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
     /// every guess.
     fn search(&mut self, method: Method, target: f64, guess: usize) -> Result<Option<(Spec, ExpectedError)>, Error> {
         let most = self.request.max_features.min(method.craft.unwrap_or(MOST_MEASURED)).min(MOST_MEASURED);
-        let mut features = next_size(guess.min(most)).min(most);
+        let mut spec = self.request.spec(method, next_size(guess.min(most)).min(most));
         let mut reached: Option<(Spec, ExpectedError)> = None;
-        let mut previous: Option<f64> = None;
-        for _ in 0..5 {
-            let mut spec = self.request.spec(method, features);
-            if let Some((known, _)) = &reached {
-                spec.spherical.clone_from(&known.spherical);
-            }
+        let mut previous = f64::INFINITY;
+        for _ in 0..4 {
             if !self.possible(&spec) {
                 return Ok(reached);
             }
-            let Some((spec, error)) = self.measurable(spec)? else { return Ok(reached) };
-            let upper = error.interval()[1];
-            let ratio = upper / target;
-            if ratio <= 1.0 {
-                let fewer = reached.as_ref().is_none_or(|(best, _)| features < best.features);
-                if fewer {
-                    reached = Some((spec, error));
-                }
-                // Close enough: another measurement would gain less than its own uncertainty.
-                if ratio > 0.93 {
-                    break;
-                }
-            } else if reached.is_some() || features == most || previous.is_some_and(|before| upper > 0.9 * before) {
+            let Some((measured, error)) = self.measurable(spec)? else { return Ok(reached) };
+            spec = measured;
+            let ratio = error.interval()[1] / target;
+            if ratio <= 1.0 && reached.as_ref().is_none_or(|(best, _)| spec.features < best.features) {
+                reached = Some((spec.clone(), error));
+            }
+            // A biased method stagnates.
+            if ratio > 1.15 && ratio > 0.8 * previous {
                 break;
             }
-            previous = Some(upper);
-            let wanted = (features as f64 * ratio * ratio * 1.02).clamp(2.0, most as f64);
+            previous = ratio;
+            let wanted = (spec.features as f64 * ratio * ratio).clamp(2.0, most as f64);
             #[allow(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 reason = "clamped to a small positive range"
             )]
             let next = next_size(wanted.ceil() as usize).min(most);
-            if next == features {
+            // Close enough: another measurement would gain less than its own uncertainty.
+            if next == spec.features || (0.93..=1.0).contains(&ratio) {
                 break;
             }
-            features = next;
+            spec.features = next;
         }
         if reached.is_none() {
-            self.reject(method, format!("does not reach the target with {features} features"));
+            self.reject(method, format!("misses the target with up to {} features, measured", spec.features));
         }
         Ok(reached)
     }
@@ -618,6 +622,12 @@ fn remarks<T: Scalar>(plan: &Plan, request: &Request, inputs: &[Input<'_, T>]) -
             "The exact polynomial expansion has only {exact} features, no more than the sketch: use it instead, without any error."
         ));
     }
+    if plan.best().is_some_and(|best| best.spec.method.base == Base::Spherical) {
+        notes.push(
+            "srf is biased: with more features its error stays above its bias. It needs rows of unit norm, always."
+                .to_owned(),
+        );
+    }
     for base in [Base::ProductSrht, Base::Rademacher] {
         if let (Some(real), Some(ctr)) = (of(base, Field::Real), of(base, Field::ComplexToReal))
             && (real.spec.features < ctr.spec.features
@@ -679,19 +689,27 @@ fn seconds_per_million<T: Scalar>(spec: &Spec, tables: &[OwnedRows<T>]) -> Resul
     // Dense weights take long to draw, and their cost is proportional to the features: some are enough.
     let dense = matches!(spec.method.base, Base::Gaussian | Base::Rademacher);
     let mut small = spec.clone();
-    while dense && small.features >= 1024 && small.memory_bytes::<T>()? > 1 << 24 {
+    while dense && small.features > 2048 {
         small.features = (small.features / 2).next_multiple_of(2);
     }
     let sketch = small.sample_within::<T>(u64::MAX)?;
-    let inputs: Vec<Input<'_, T>> = tables.iter().map(OwnedRows::view).collect();
-    // As many rows as give a million features or so.
-    let rows = inputs[0].rows().min((1 << 22) / small.features).max(1);
-    let taken: Vec<usize> = (0..rows).collect();
-    let taken: Vec<OwnedRows<T>> = inputs.iter().map(|input| OwnedRows::take(input, &taken)).collect();
-    let inputs: Vec<Input<'_, T>> = taken.iter().map(OwnedRows::view).collect();
-    let mut features = vec![T::ZERO; rows * small.features];
-    let seconds = fastest(|| sketch.transform_into(&inputs, RowsMut::new(&mut features, rows, small.features)?))?;
-    Ok(seconds / rows as f64 * 1e6 * spec.features as f64 / small.features as f64)
+    let time = |rows: usize| -> Result<f64, Error> {
+        let taken: Vec<usize> = (0..rows).collect();
+        let tables: Vec<OwnedRows<T>> = tables.iter().map(|table| OwnedRows::take(&table.view(), &taken)).collect();
+        let inputs: Vec<Input<'_, T>> = tables.iter().map(OwnedRows::view).collect();
+        let mut features = vec![T::ZERO; rows * small.features];
+        let seconds = fastest(|| sketch.transform_into(&inputs, RowsMut::new(&mut features, rows, small.features)?))?;
+        Ok(seconds / rows as f64)
+    };
+    // A few rows tell how many can be measured in the time there is.
+    let all = tables[0].view().rows();
+    let few = all.min(64);
+    let per_row = time(few)?;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive number of rows")]
+    let affordable = (MEASUREMENT.as_secs_f64() / 4.0 / per_row) as usize;
+    let rows = affordable.min((1 << 22) / small.features).min(all);
+    let per_row = if rows > few { time(rows)? } else { per_row };
+    Ok(per_row * 1e6 * spec.features as f64 / small.features as f64)
 }
 
 /// Operations per second of f32 matrix multiplication on all threads of the current pool.
@@ -711,4 +729,171 @@ fn matrix_multiplication_rate() -> f64 {
     });
     let operations = (8 * 2 * SIZE.pow(3) * rayon::current_num_threads()) as f64;
     operations / seconds.unwrap_or(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::{Rows, SparseRows};
+
+    fn request(degree: usize, dim: usize, goal: Goal) -> Request {
+        Request::new(Kernel { degree, gamma: 1.0, coef0: 0.0 }, InputDims::Same(dim), goal)
+    }
+
+    /// Rows of unit norm.
+    fn unit(rows: usize, columns: usize, low: f64) -> Vec<f64> {
+        let mut values: Vec<f64> =
+            (0..rows * columns).map(|i| (i * 7919 % 1009) as f64 / 1009.0 * (1.0 - low) + low).collect();
+        for row in values.chunks_exact_mut(columns) {
+            let norm = row.iter().map(|value| value * value).sum::<f64>().sqrt();
+            row.iter_mut().for_each(|value| *value /= norm);
+        }
+        values
+    }
+
+    #[test]
+    fn sizes_are_even_and_close_together() {
+        assert_eq!([1, 2, 3, 31, 33, 63, 65, 1000, 1025].map(next_size), [2, 2, 4, 32, 34, 64, 68, 1024, 1088]);
+        assert_eq!(sizes_up_to(2), [2]);
+        assert_eq!(sizes_up_to(8), [6, 8]);
+        for last in [64, 1 << 17] {
+            let sizes = sizes_up_to(last);
+            assert_eq!((sizes.len(), sizes.last()), (16, Some(&last)));
+            assert!(sizes.windows(2).all(|pair| pair[0] < pair[1] && 16 * (pair[1] - pair[0]) <= pair[0]), "{sizes:?}");
+        }
+        // A limit that is no such size is the last one.
+        assert_eq!(sizes_up_to(100), [52, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 100]);
+    }
+
+    #[test]
+    fn exact_expansions_are_counted() {
+        let same = |dim, degree, coef0| exact_features(&InputDims::Same(dim), Kernel { degree, gamma: 1.0, coef0 });
+        assert_eq!(same(3, 2, 0.0), Some(6)); // x², y², z², xy, xz, yz
+        assert_eq!(same(3, 2, 1.0), Some(10)); // and x, y, z, 1
+        assert_eq!(same(1, 7, 0.0), Some(1));
+        assert_eq!(same(64, 3, 0.0), Some(45_760));
+        assert_eq!(same(1000, 100, 0.0), None);
+        let distinct = InputDims::Distinct(vec![3, 4]);
+        assert_eq!(exact_features(&distinct, Kernel { degree: 2, gamma: 1.0, coef0: 0.0 }), Some(12));
+        assert_eq!(exact_features(&distinct, Kernel { degree: 2, gamma: 1.0, coef0: 1.0 }), Some(20));
+    }
+
+    #[test]
+    fn a_target_is_reached_with_few_features() {
+        let x = unit(150, 20, 0.0);
+        let inputs = [Rows::new(&x, 150, 20).unwrap().into()];
+        let plan = plan(&request(3, 20, Goal::Error(0.08)), &inputs, |_| {}).unwrap();
+        assert!(plan.best().is_some() && plan.opposed_pairs == 0.0);
+        for candidate in &plan.candidates {
+            assert!(candidate.error.interval()[1] <= 0.08, "{candidate:?}");
+            assert!(candidate.feature_seconds > 0.0 && candidate.fit_seconds > 0.0);
+            if candidate.error.source == Source::ClosedForm {
+                // With a tenth fewer features the target is missed.
+                let fewer = Spec { features: candidate.spec.features * 9 / 20 * 2, ..candidate.spec.clone() };
+                let error = crate::theory::expected_error(&fewer, &inputs, &Sampling::default()).unwrap();
+                assert!(error.relative > 0.08, "{} {}", fewer.method, fewer.features);
+            }
+        }
+        let times: Vec<f64> = plan.candidates.iter().map(Candidate::total_seconds).collect();
+        assert!(times.is_sorted() && plan.recommended == Some(0));
+        // Complex-to-Real needs fewer features than real, on non-negative rows.
+        let needed = |name: &str| {
+            let method = name.parse().unwrap();
+            plan.candidates.iter().find(|candidate| candidate.spec.method == method).unwrap().spec.features
+        };
+        for base in ["product-srht", "rademacher", "gaussian"] {
+            assert!(needed(&format!("ctr-{base}")) < needed(base), "{base}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&plan.to_json()).unwrap();
+        assert_eq!(json["candidates"].as_array().map(Vec::len), Some(plan.candidates.len()));
+        let best = &json["candidates"][0]["spec"];
+        assert_eq!(Spec::from_json(&best.to_string()).unwrap(), plan.best().unwrap().spec);
+    }
+
+    #[test]
+    fn a_number_of_features_gets_the_lowest_error() {
+        let x = unit(150, 20, 0.0);
+        let inputs = [Rows::new(&x, 150, 20).unwrap().into()];
+        let plan = plan(&request(4, 20, Goal::Features(128)), &inputs, |_| {}).unwrap();
+        let errors: Vec<f64> = plan.candidates.iter().map(|candidate| candidate.error.relative).collect();
+        assert!(errors.is_sorted() && plan.candidates.iter().all(|candidate| candidate.spec.features == 128));
+        assert!(plan.best().unwrap().error.relative <= 1.05 * errors[0]);
+        // The kernel of spherical features is another one.
+        let srf = plan.rejected.iter().find(|rejected| rejected.method.base == Base::Spherical).unwrap();
+        assert!(srf.reason.contains("gamma"), "{}", srf.reason);
+    }
+
+    #[test]
+    fn budgets_are_kept() {
+        let x = unit(60, 8, 0.0);
+        let inputs = [Rows::new(&x, 60, 8).unwrap().into()];
+        let none = Request { time_budget: Some(1e-9), ..request(2, 8, Goal::Features(64)) };
+        let plan_none = plan(&none, &inputs, |_| {}).unwrap();
+        assert!(plan_none.best().is_none() && plan_none.notes.iter().any(|note| note.contains("keeps within")));
+        let small = Request { max_features: 16, ..request(2, 8, Goal::Error(0.001)) };
+        let plan_small = plan(&small, &inputs, |_| {}).unwrap();
+        assert!(plan_small.candidates.is_empty() && plan_small.notes.iter().any(|note| note.contains("No method")));
+        assert!(plan_small.rejected.iter().any(|rejected| rejected.reason.contains("16")));
+        let tight = Request { memory_limit: 1, ..request(2, 8, Goal::Features(64)) };
+        assert!(
+            plan(&tight, &inputs, |_| {})
+                .unwrap()
+                .rejected
+                .iter()
+                .all(|rejected| rejected.reason.contains("bytes") || rejected.reason.contains("gamma"))
+        );
+    }
+
+    #[test]
+    fn what_users_should_know_is_said() {
+        let said = |request: &Request, inputs: &[Input<'_, f64>], word: &str| {
+            let notes = plan(request, inputs, |_| {}).unwrap().notes;
+            assert!(notes.iter().any(|note| note.contains(word)), "{word}: {notes:?}");
+        };
+        // 6 monomials need no sketch of 64 features.
+        let x = unit(50, 3, 0.0);
+        said(
+            &request(2, 3, Goal::Features(64)),
+            &[Rows::new(&x, 50, 3).unwrap().into()],
+            "exact polynomial expansion has only 6",
+        );
+        // Norms of 100 at degree 3, and of both 1 and 30.
+        let large: Vec<f64> = x.iter().map(|x| 100.0 * x).collect();
+        said(&request(3, 3, Goal::Features(8)), &[Rows::new(&large, 50, 3).unwrap().into()], "Set gamma to 1.000e-4");
+        let uneven: Vec<f64> = x.iter().enumerate().map(|(i, x)| if i < 6 { 30.0 * x } else { *x }).collect();
+        said(&request(3, 3, Goal::Features(8)), &[Rows::new(&uneven, 50, 3).unwrap().into()], "unit norm");
+        // Two kinds of rows, each with one large coordinate, nearly orthogonal and with opposite signs.
+        let opposed: Vec<f64> = (0..80).flat_map(|i| if i % 2 == 0 { [0.2, -0.5] } else { [0.56, 0.15] }).collect();
+        said(
+            &request(2, 2, Goal::Features(2)),
+            &[Rows::new(&opposed, 80, 2).unwrap().into()],
+            "rademacher beats ctr-rademacher",
+        );
+        // Ten of 50,000 numbers: transforming all of them takes longer than hashing ten.
+        let (starts, values) = ((0..=40_u64).map(|row| 10 * row).collect::<Vec<_>>(), vec![0.3; 400]);
+        let columns: Vec<u64> = (0..400).map(|entry| entry * 7919 % 50_000).collect();
+        let sparse = SparseRows::new(&starts[..], &columns[..], &values, 50_000).unwrap();
+        said(&request(2, 50_000, Goal::Features(256)), &[sparse.into()], "sparse");
+    }
+
+    #[test]
+    fn wrong_requests_name_the_argument() {
+        let x = [1.0, 2.0];
+        let inputs = [Rows::new(&x, 1, 2).unwrap().into()];
+        let good = request(2, 2, Goal::Error(0.1));
+        for (wrong, named) in [
+            (request(2, 2, Goal::Error(0.0)), "target_error"),
+            (request(2, 2, Goal::Error(f64::NAN)), "target_error"),
+            (request(2, 2, Goal::Features(0)), "features"),
+            (request(0, 2, Goal::Features(8)), "degree"),
+            (Request { time_budget: Some(0.0), ..good.clone() }, "time_budget"),
+            (Request { max_features: 0, ..good.clone() }, "max_features"),
+            (Request { methods: vec![], ..good.clone() }, "methods"),
+            (Request { methods: vec!["complex-gaussian".parse().unwrap()], ..good.clone() }, "methods"),
+            (request(2, 3, Goal::Features(8)), "input"),
+        ] {
+            let error = plan(&wrong, &inputs, |_| {}).unwrap_err().to_string();
+            assert!(error.starts_with(named), "{named}: {error}");
+        }
+    }
 }

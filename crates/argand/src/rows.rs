@@ -295,8 +295,11 @@ impl<T: Scalar> Input<'_, T> {
         }
     }
 
-    /// Errors with the first row and column that is not finite.
-    pub(crate) fn check_finite(&self, argument: &str) -> Result<(), Error> {
+    /// Checks that all numbers are finite; `argument` is what the table is called in the message.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] with the first row and column that is not.
+    pub fn check_finite(&self, argument: &str) -> Result<(), Error> {
         use rayon::prelude::*;
         let bad_row = (0..self.rows()).into_par_iter().with_min_len(64).find_first(|&row| match self {
             // Without an early exit the loop is vectorised.

@@ -29,6 +29,22 @@ impl Default for Effort {
     }
 }
 
+impl Effort {
+    /// Checks that there is enough to see.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the argument.
+    pub fn validate(&self) -> Result<(), Error> {
+        if self.sketches < 10 {
+            return Err(Error::invalid("sketches", "at least 10", self.sketches));
+        }
+        if self.pairs == 0 && self.diagonal == 0 {
+            return Err(Error::invalid("pairs", "at least 1", 0));
+        }
+        Ok(())
+    }
+}
+
 /// A measured number beside the expected one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
@@ -114,12 +130,7 @@ pub fn z_bound(count: usize, level: f64) -> f64 {
 /// # Errors
 /// As [`Spec::sample`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit or have no two rows.
 pub fn verify<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], effort: &Effort) -> Result<Verification, Error> {
-    if effort.sketches < 10 {
-        return Err(Error::invalid("sketches", "at least 10", effort.sketches));
-    }
-    if effort.pairs == 0 && effort.diagonal == 0 {
-        return Err(Error::invalid("pairs", "at least 1", 0));
-    }
+    effort.validate()?;
     let total = inputs.first().map_or(0, Input::rows);
     if total < 2 {
         return Err(Error::invalid("input", "at least 2 rows", total));

@@ -342,7 +342,7 @@ mod tests {
         let (kernel, approximation, lambda) = ([2.0, 1.0, 1.0, 3.0], [2.5, 0.5, 0.5, 3.5], 0.5);
         let error = spectral_error(&kernel, &approximation, lambda).unwrap();
         let lowest = |epsilon: f64, sign: f64| {
-            let with = |at: usize, matrix: &[f64; 4]| matrix[at] + if at % 3 == 0 { lambda } else { 0.0 };
+            let with = |at: usize, matrix: &[f64; 4]| matrix[at] + if at.is_multiple_of(3) { lambda } else { 0.0 };
             let at = |at: usize| sign * (with(at, &approximation) - (1.0 + sign * -epsilon) * with(at, &kernel));
             // The smaller eigenvalue of a symmetric 2 x 2 matrix.
             let (mean, half) = (f64::midpoint(at(0), at(3)), (at(0) - at(3)) / 2.0);

@@ -1,5 +1,7 @@
 //! The error of a kernel matrix: expected before a sketch is drawn, and measured after.
 
+use rayon::prelude::*;
+
 use super::pairs::{RowSums, Sample, check, choose_rows, inner_products};
 use super::variance::{Formula, PairStatistics};
 use crate::error::Error;
@@ -114,7 +116,7 @@ pub fn expected_error<T: Scalar>(
     inputs: &[Input<'_, T>],
     sampling: &Sampling,
 ) -> Result<ExpectedError, Error> {
-    Predictor::new(spec, inputs, sampling)?.predict(spec)
+    Predictor::new(spec, inputs, sampling)?.predict(spec, sampling.sketches)
 }
 
 /// A sample of rows on which the errors of many specs are predicted.
@@ -125,7 +127,7 @@ pub(crate) struct Predictor<T> {
     measured: Vec<OwnedRows<T>>,
     measured_sample: Sample,
     population: usize,
-    sampling: Sampling,
+    seed: u64,
 }
 
 impl<T: Scalar> Predictor<T> {
@@ -148,15 +150,15 @@ impl<T: Scalar> Predictor<T> {
             measured_sample: sample_of(&measured),
             measured,
             population: sampling.population.unwrap_or(total).max(total),
-            sampling: *sampling,
+            seed: sampling.seed,
         })
     }
 
-    /// The expected error of one spec.
-    pub(crate) fn predict(&self, spec: &Spec) -> Result<ExpectedError, Error> {
+    /// The expected error of one spec, measured on `sketches` ones if there is no closed form.
+    pub(crate) fn predict(&self, spec: &Spec, sketches: usize) -> Result<ExpectedError, Error> {
         match Formula::of(spec)? {
             Some(formula) => Ok(self.predict_all(&[formula])?[0]),
-            None => self.measure(spec),
+            None => self.measure(spec, sketches),
         }
     }
 
@@ -196,29 +198,25 @@ impl<T: Scalar> Predictor<T> {
         sums[0].others.iter().sum::<f64>() / pairs.max(1) as f64
     }
 
-    /// The error of a spec by drawing it.
-    pub(crate) fn measure(&self, spec: &Spec) -> Result<ExpectedError, Error> {
+    /// The error of a spec by drawing it, at least twice.
+    fn measure(&self, spec: &Spec, sketches: usize) -> Result<ExpectedError, Error> {
         let inputs: Vec<_> = self.measured.iter().map(OwnedRows::view).collect();
         let rows = self.measured_sample.rows();
-        let mut squared: Option<[RowSums; 2]> = None;
-        let mut single = Vec::with_capacity(self.sampling.sketches);
-        let mut spec = spec.clone();
-        for sketch in 0..self.sampling.sketches {
+        // The first one tells what spherical features are fitted to, which does not depend on the seed.
+        let spec = spec.sample::<T>()?.spec().clone();
+        let draw = |sketch: usize| {
             // Seeds that users do not use: the sketch that they will draw is not among those looked at.
-            spec.seed = (self.sampling.seed ^ 0x6d65_6173_7572_6564).wrapping_add(sketch as u64);
-            let drawn = spec.sample::<T>()?;
-            let features = drawn.transform(&inputs)?;
-            // What spherical features are fitted to does not depend on the seed.
-            spec.spherical.clone_from(&drawn.spec().spherical);
+            let seed = (self.seed ^ 0x6d65_6173_7572_6564).wrapping_add(sketch as u64);
+            let features = spec.clone().with_seed(seed).sample::<T>()?.transform(&inputs)?;
             let features = Rows::new(&features, rows, spec.features)?;
-            let [errors, norms] = squared_errors(&self.measured_sample, features, spec.method.field);
-            single.push(self.ratio(&errors, &norms, 0.0)?[0].powi(2));
-            match &mut squared {
-                None => squared = Some([errors, norms]),
-                Some([sum, _]) => sum.add(&errors),
-            }
-        }
-        let Some([mut errors, norms]) = squared else { return Err(Error::invalid("sketches", "at least 2", 0)) };
+            Ok(squared_errors(&self.measured_sample, features, spec.method.field))
+        };
+        let drawn = (0..sketches.max(2)).into_par_iter().map(draw).collect::<Result<Vec<_>, Error>>()?;
+        let norms = drawn[0][1].clone();
+        let single = drawn.iter().map(|[errors, _]| Ok(self.ratio(errors, &norms, 0.0)?[0].powi(2)));
+        let single = single.collect::<Result<Vec<f64>, Error>>()?;
+        let mut errors = drawn[0][0].clone();
+        drawn[1..].iter().for_each(|[more, _]| errors.add(more));
         let count = single.len() as f64;
         errors.scale(1.0 / count);
         let mean = single.iter().sum::<f64>() / count;
@@ -345,4 +343,122 @@ pub fn kernel_error<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], features: R
     let sample = Sample::new(spec, inputs);
     let [error, norm] = squared_errors(&sample, features, spec.method.field).map(|sums| sums.total(None, rows));
     if norm == 0.0 { Ok(error.sqrt()) } else { Ok((error / norm).sqrt()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::variance::variance;
+    use super::*;
+    use crate::rows::SparseRows;
+    use crate::spec::Method;
+
+    /// 40 rows of 6 numbers of both signs, some zero.
+    fn data() -> Vec<f64> {
+        (0..240).map(|i| f64::from(i * 37 % 23 - 9) / 10.0 * f64::from(u8::from(i % 5 != 0))).collect()
+    }
+
+    #[test]
+    fn error_of_hand_made_matrices() {
+        // Φ = I: ΦΦᵀ = I, against K = XXᵀ with X = [[1, 0], [2, 1]]: [[1, 2], [2, 5]].
+        let x = [1.0, 0.0, 2.0, 1.0];
+        let inputs = [Rows::new(&x, 2, 2).unwrap().into()];
+        let identity = [1.0, 0.0, 0.0, 1.0];
+        let error = kernel_error(&Spec::new(2, 1, 2), &inputs, Rows::new(&identity, 2, 2).unwrap()).unwrap();
+        assert!((error - (24.0_f64 / 34.0).sqrt()).abs() < 1e-12);
+        assert_eq!(kernel_error(&Spec::new(2, 1, 2), &inputs, Rows::new(&x, 2, 2).unwrap()).unwrap(), 0.0);
+        // Complex features z = i and z = 1: the Hermitian product i is off by 1 from the kernel 0 · 1, and |z|² = 1 is right.
+        let complex = Spec::new(2, 1, 2).with_method("complex-gaussian".parse().unwrap());
+        let inputs = [Rows::new(&[1.0, 0.0, 0.0, 1.0], 2, 2).unwrap().into()];
+        let error = kernel_error(&complex, &inputs, Rows::new(&[0.0, 1.0, 1.0, 0.0], 2, 2).unwrap()).unwrap();
+        assert!((error - 1.0).abs() < 1e-12, "{error}");
+    }
+
+    /// The double sum, entry by entry from the definition; several blocks; dense and sparse rows.
+    #[test]
+    fn expected_error_is_the_double_sum() {
+        let long: Vec<f64> = (0..300 * 6).map(|i| f64::from(i * 37 % 23 - 9) / 10.0).collect();
+        for (all, rows) in [(data(), 40), (long, 300)] {
+            let starts: Vec<u64> = (0..=rows as u64).map(|row| 6 * row).collect();
+            // The columns of a row in another order, which sums must not mind.
+            let columns: Vec<u64> = (0..rows as u64 * 6).map(|entry| 5 - entry % 6).collect();
+            let reversed: Vec<f64> = all.chunks_exact(6).flat_map(|row| row.iter().rev()).copied().collect();
+            for method in ["ctr-product-srht", "complex-rademacher", "tensor-sketch"] {
+                let mut spec = Spec::new(6, 3, 20).with_method(method.parse().unwrap());
+                (spec.kernel.gamma, spec.kernel.coef0) = (0.7, 0.3);
+                let (mut errors, mut norms) = (0.0, 0.0);
+                for x in all.chunks_exact(6) {
+                    for y in all.chunks_exact(6) {
+                        let moments = variance(&spec, &[x], &[y]).unwrap().unwrap();
+                        errors += moments.variance;
+                        norms += moments.mean.powi(2);
+                    }
+                }
+                let want = (errors / norms).sqrt();
+                let dense = [Rows::new(&all, rows, 6).unwrap().into()];
+                let sparse = [SparseRows::new(&starts[..], &columns[..], &reversed, 6).unwrap().into()];
+                for inputs in [&dense, &sparse] {
+                    let got = expected_error(&spec, inputs, &Sampling::default()).unwrap();
+                    assert!((got.relative / want - 1.0).abs() < 1e-10, "{method}: {} {want}", got.relative);
+                    assert_eq!((got.standard_error, got.rows, got.source), (0.0, rows, Source::ClosedForm));
+                }
+            }
+        }
+    }
+
+    /// With a part of the rows: close to the value for all, within the stated interval, and no smaller for being a part.
+    #[test]
+    fn a_subsample_estimates_the_whole() {
+        let x: Vec<f64> = (0..600 * 6_i32).map(|i| f64::from(i * i % 101 - 30) / 60.0).collect();
+        let inputs = [Rows::new(&x, 600, 6).unwrap().into()];
+        let spec = Spec::new(6, 3, 64);
+        let whole = expected_error(&spec, &inputs, &Sampling::default()).unwrap();
+        let mut within = 0;
+        for seed in 0..40 {
+            let sampling = Sampling { rows: 100, seed, ..Sampling::default() };
+            let part = expected_error(&spec, &inputs, &sampling).unwrap();
+            assert!(part.standard_error > 0.0 && part.standard_error < 0.1 * part.relative && part.rows == 100);
+            let [low, high] = part.interval();
+            within += i32::from((low..=high).contains(&whole.relative));
+        }
+        // 95 % of 40 are 38.
+        assert!(within >= 33, "{within} of 40 intervals hold {}", whole.relative);
+        // The same rows standing for more: the diagonal counts for less.
+        let many = Sampling { population: Some(1_000_000), ..Sampling::default() };
+        let many = expected_error(&spec, &inputs, &many).unwrap();
+        assert!(many.relative < whole.relative && many.standard_error > 0.0);
+    }
+
+    /// A measurement of a method with a closed form agrees with it.
+    #[test]
+    fn measurements_agree_with_the_closed_form() {
+        let x = data();
+        let inputs = [Rows::new(&x, 40, 6).unwrap().into()];
+        for method in Method::all().into_iter().filter(|method| method.base != crate::Base::Spherical) {
+            let spec = Spec::new(6, 2, 32).with_method(method);
+            let Some(formula) = Formula::of(&spec).unwrap() else { continue };
+            let predictor = Predictor::new(&spec, &inputs, &Sampling::default()).unwrap();
+            let (closed, measured) =
+                (predictor.predict_all(&[formula]).unwrap()[0], predictor.measure(&spec, 200).unwrap());
+            assert_eq!(measured.source, Source::MonteCarlo { sketches: 200 });
+            let z = (measured.relative - closed.relative) / measured.standard_error;
+            assert!(z.abs() < 4.5, "{method}: {measured:?} {closed:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_predicted_is_an_error() {
+        let spec = Spec::new(2, 2, 8);
+        let x = [1e200, 0.0, 1.0, 1.0];
+        let inputs = [Rows::new(&x, 2, 2).unwrap().into()];
+        assert_eq!(expected_error(&spec, &inputs, &Sampling::default()), Err(Error::Overflow { row: 0, dtype: "f64" }));
+        let inputs = [Rows::new(&[1.0, f64::NAN], 1, 2).unwrap().into()];
+        assert!(matches!(expected_error(&spec, &inputs, &Sampling::default()), Err(Error::NotFinite { .. })));
+        let none: [f64; 0] = [];
+        let inputs = [Rows::new(&none, 0, 2).unwrap().into()];
+        assert!(matches!(expected_error(&spec, &inputs, &Sampling::default()), Err(Error::Invalid { .. })));
+        let inputs = [Rows::new(&[0.0; 4], 2, 2).unwrap().into()];
+        assert_eq!(expected_error(&spec, &inputs, &Sampling::default()).unwrap().relative, 0.0);
+        let few = Sampling { rows: 1, ..Sampling::default() };
+        assert!(expected_error(&spec, &inputs, &few).unwrap_err().to_string().starts_with("rows"));
+    }
 }

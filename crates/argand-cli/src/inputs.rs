@@ -1,0 +1,320 @@
+//! The tables that a command reads: one, or one per factor, in step.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use argand::rng::{Purpose, Stream};
+use argand::{Error, Input, InputDims, Kernel, Rows, Scalar, SparseRows, Spec};
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::failure::Failure;
+use crate::table::{self, Block, Element, Reader};
+
+/// What describes a kernel.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct KernelArguments {
+    /// Degree of the kernel [default: 2; with several inputs, their number].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    degree: Option<usize>,
+
+    /// Factor of the inner product.
+    #[arg(long, value_name = "G", default_value_t = 1.0, allow_negative_numbers = true)]
+    gamma: f64,
+
+    /// Constant added to the inner product.
+    #[arg(long, value_name = "C", default_value_t = 0.0, allow_negative_numbers = true)]
+    coef0: f64,
+}
+
+impl KernelArguments {
+    /// The kernel of tables with these numbers of columns.
+    pub(crate) fn kernel(&self, columns: &[usize]) -> Result<(Kernel, InputDims), Failure> {
+        let (implied, inputs) = match columns {
+            [columns] => (self.degree.unwrap_or(2), InputDims::Same(*columns)),
+            several => (several.len(), InputDims::Distinct(several.to_vec())),
+        };
+        match self.degree {
+            Some(degree) if degree != implied => {
+                Err(Failure::Input(format!("--degree: expected {implied}, one per input, got {degree}")))
+            }
+            _ => Ok((Kernel { degree: implied, gamma: self.gamma, coef0: self.coef0 }, inputs)),
+        }
+    }
+}
+
+/// Tables being read in step: the same rows of all of them.
+pub(crate) struct Inputs<'a, T> {
+    paths: &'a [PathBuf],
+    readers: Vec<Box<dyn Reader<T>>>,
+    columns: Vec<usize>,
+    blocks: Vec<Block<T>>,
+    /// Rows before those in the blocks, and those in them.
+    done: usize,
+    rows: usize,
+    bar: ProgressBar,
+    begun: Instant,
+}
+
+impl<'a, T: Scalar + Element> Inputs<'a, T> {
+    /// Opens all tables and checks that they fit each other and the saved spec, as far as can be told without reading them.
+    pub(crate) fn open(paths: &'a [PathBuf], saved: Option<&Spec>) -> Result<Self, Failure> {
+        let dims = saved.map(|spec| spec.inputs.as_slice());
+        if let Some(dims) = dims
+            && dims.len() != paths.len()
+        {
+            return Err(Failure::Input(format!(
+                "IN: expected {} files for this spec, got {}",
+                dims.len(),
+                paths.len()
+            )));
+        }
+        let mut readers = Vec::with_capacity(paths.len());
+        for (index, path) in paths.iter().enumerate() {
+            let expected = dims.map(|dims| dims[index]);
+            let reader = table::open::<T>(path, expected)?;
+            if let Some(expected) = expected
+                && reader.columns() != expected
+            {
+                let what = format!("has {} columns; the spec is for {expected}", reader.columns());
+                return Err(Failure::input(path, what));
+            }
+            readers.push(reader);
+        }
+        let known: Vec<_> = readers.iter().map(|reader| reader.rows()).collect();
+        if let Some(Some(first)) = known.first() {
+            for (path, rows) in paths.iter().zip(&known).filter_map(|(path, rows)| Some((path, (*rows)?))) {
+                if rows != *first {
+                    return Err(Failure::input(path, format!("has {rows} rows; {} has {first}", paths[0].display())));
+                }
+            }
+        }
+        Ok(Self {
+            columns: readers.iter().map(|reader| reader.columns()).collect(),
+            blocks: readers.iter().map(|_| Block::default()).collect(),
+            paths,
+            readers,
+            done: 0,
+            rows: 0,
+            bar: ProgressBar::hidden(),
+            begun: Instant::now(),
+        })
+    }
+
+    /// Columns of each table.
+    pub(crate) fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+
+    /// Shows a progress bar while reading: on a terminal, not in a pipe.
+    pub(crate) fn show_progress(&mut self) {
+        let total = self.readers.iter().map(|reader| reader.progress().total).sum();
+        self.bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {eta} left") {
+            self.bar.set_style(style);
+        }
+        self.bar.enable_steady_tick(Duration::from_millis(200));
+        self.begun = Instant::now();
+    }
+
+    /// Reads the next rows, at most `most`; returns how many there were, 0 after the last.
+    pub(crate) fn next(&mut self, most: usize) -> Result<usize, Failure> {
+        self.done += self.rows;
+        let rate = (self.done as f64 / self.begun.elapsed().as_secs_f64().max(1e-3)).round();
+        self.bar.set_message(format!("{} rows, {} rows/s", HumanCount(self.done as u64), human(rate)));
+        self.bar.set_position(self.readers.iter().map(|reader| reader.progress().done).sum());
+        let mut counts = Vec::with_capacity(self.readers.len());
+        for (reader, block) in self.readers.iter_mut().zip(&mut self.blocks) {
+            counts.push(reader.read(most, block)?);
+        }
+        self.rows = counts[0];
+        if let Some(other) = counts.iter().position(|&count| count != self.rows) {
+            let shorter = if counts[other] < self.rows { other } else { 0 };
+            let what = format!("has only {} rows, fewer than the other inputs", self.done + counts[shorter]);
+            return Err(Failure::input(&self.paths[shorter], what));
+        }
+        Ok(self.rows)
+    }
+
+    /// Rows read before the current ones.
+    pub(crate) fn rows_before(&self) -> usize {
+        self.done
+    }
+
+    /// The rows read last.
+    pub(crate) fn views(&self) -> Result<Vec<Input<'_, T>>, Error> {
+        views(&self.blocks, &self.columns, self.rows)
+    }
+
+    /// The library's error about the rows read last, in terms of the files.
+    pub(crate) fn explain(&self, error: Error) -> Failure {
+        explain::<T>(error, self.done, self.paths)
+    }
+
+    /// Reads all rows, or the first `limit` ones, and keeps a random sample of them.
+    pub(crate) fn sample(mut self, limit: Option<usize>, seed: u64) -> Result<Sample<T>, Failure> {
+        let mut keep = FEWEST_SAMPLED;
+        let mut stream = Stream::new(seed, Purpose::Sample, 1, 0);
+        let mut kept: Vec<Kept<T>> = self.columns.iter().map(|_| Kept::Nothing).collect();
+        let limit = limit.unwrap_or(usize::MAX);
+        let mut total = 0;
+        while total < limit {
+            let rows = self.next(keep.min(limit - total))?;
+            if rows == 0 {
+                break;
+            }
+            let views = self.views().map_err(|error| self.explain(error))?;
+            if total == 0 {
+                // Sparse rows take little, however wide they are.
+                let dense = |view: &&Input<'_, T>| matches!(view, Input::Dense(_));
+                let width: usize = views.iter().filter(dense).map(Input::columns).sum();
+                keep = (SAMPLE_BYTES / size_of::<T>() / width.max(1)).clamp(FEWEST_SAMPLED, MOST_SAMPLED);
+            }
+            for (index, view) in views.iter().enumerate() {
+                view.check_finite(&format!("input {index}")).map_err(|error| self.explain(error))?;
+            }
+            for row in 0..rows {
+                // Vitter's algorithm R: every row has the same chance to be among those kept.
+                let place = if total < keep {
+                    total
+                } else {
+                    stream.below(u32::try_from(total + 1).unwrap_or(u32::MAX)) as usize
+                };
+                total += 1;
+                if place < keep {
+                    kept.iter_mut().zip(&views).for_each(|(kept, view)| kept.put(place, view, row));
+                }
+            }
+        }
+        let blocks = kept.into_iter().map(Kept::into_block).collect();
+        Ok(Sample { blocks, columns: self.columns.clone(), rows: total.min(keep), total })
+    }
+}
+
+/// Rows of one table, any of which may be replaced.
+enum Kept<T> {
+    Nothing,
+    Dense(Vec<T>),
+    Sparse(Vec<Vec<(usize, T)>>),
+}
+
+impl<T: Scalar> Kept<T> {
+    /// Puts a row at `place`, which is taken or the next free one.
+    fn put(&mut self, place: usize, table: &Input<'_, T>, row: usize) {
+        if let Self::Nothing = self {
+            *self = match table {
+                Input::Dense(_) => Self::Dense(Vec::new()),
+                Input::Sparse(_) => Self::Sparse(Vec::new()),
+            };
+        }
+        match (self, table) {
+            (Self::Dense(values), Input::Dense(rows)) => {
+                let (row, start) = (rows.row(row), place * rows.columns());
+                if start == values.len() {
+                    values.extend_from_slice(row);
+                } else {
+                    values[start..][..row.len()].copy_from_slice(row);
+                }
+            }
+            (Self::Sparse(kept), Input::Sparse(rows)) => {
+                let row = rows.row(row).collect();
+                if place == kept.len() { kept.push(row) } else { kept[place] = row }
+            }
+            _ => unreachable!("a table is dense or sparse from its first row to its last"),
+        }
+    }
+
+    fn into_block(self) -> Block<T> {
+        match self {
+            Self::Nothing => Block::default(),
+            Self::Dense(values) => Block::Dense { values },
+            Self::Sparse(rows) => {
+                let (mut indptr, mut indices, mut values) = (vec![0], Vec::new(), Vec::new());
+                for row in rows {
+                    // Files of sparse rows have 32-bit columns.
+                    indices.extend(row.iter().map(|&(column, _)| u32::try_from(column).unwrap_or(u32::MAX)));
+                    values.extend(row.iter().map(|&(_, value)| value));
+                    indptr.push(values.len() as u64);
+                }
+                Block::Sparse { indptr, indices, values }
+            }
+        }
+    }
+}
+
+impl<T> Drop for Inputs<'_, T> {
+    fn drop(&mut self) {
+        // It would stand before the last message.
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Bytes of a sample, about, and the bounds on its number of rows.
+const SAMPLE_BYTES: usize = 256 << 20;
+const FEWEST_SAMPLED: usize = 64;
+const MOST_SAMPLED: usize = 4096;
+
+/// Some rows of all tables.
+pub(crate) struct Sample<T> {
+    blocks: Vec<Block<T>>,
+    columns: Vec<usize>,
+    /// Rows that were kept.
+    pub(crate) rows: usize,
+    /// Rows that were read.
+    pub(crate) total: usize,
+}
+
+impl<T: Scalar> Sample<T> {
+    pub(crate) fn views(&self) -> Result<Vec<Input<'_, T>>, Error> {
+        views(&self.blocks, &self.columns, self.rows)
+    }
+}
+
+fn views<'b, T: Scalar>(blocks: &'b [Block<T>], columns: &[usize], rows: usize) -> Result<Vec<Input<'b, T>>, Error> {
+    let view = |(block, &columns): (&'b Block<T>, &usize)| {
+        Ok(match block {
+            Block::Dense { values } => Rows::new(values, rows, columns)?.into(),
+            Block::Sparse { indptr, indices, values } => {
+                SparseRows::new(&indptr[..], &indices[..], values, columns)?.into()
+            }
+        })
+    };
+    blocks.iter().zip(columns).map(view).collect()
+}
+
+/// The library's error about one block, in terms of the files.
+fn explain<T: Scalar>(error: Error, rows_before: usize, paths: &[PathBuf]) -> Failure {
+    let all = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    match error {
+        Error::NotFinite { argument, row, column, value } => {
+            // Several inputs are called "input 0", "input 1", …; a single one is "input".
+            let index = argument.rsplit(' ').next().and_then(|index| index.parse().ok()).unwrap_or(0);
+            let path: &Path = paths.get(index).map_or(Path::new(""), PathBuf::as_path);
+            let row = rows_before + row;
+            let rounded = if value.is_infinite() && T::NAME == "f32" {
+                ", or use --dtype f64 if the file has a finite number there that is too large for f32"
+            } else {
+                ""
+            };
+            let place = format!("row {row}, column {column} (both counted from 0)");
+            Failure::input(path, format!("{place} is {value}; replace it or drop the row{rounded}"))
+        }
+        Error::Overflow { row, dtype } => {
+            let advice = if dtype == "f32" { ", or use --dtype f64" } else { "" };
+            let row = rows_before + row;
+            Failure::Input(format!(
+                "{all}: row {row} (counted from 0) overflows {dtype}; scale the rows (for example to unit norm), or use \
+                 a smaller --gamma{advice}"
+            ))
+        }
+        other => Failure::Input(format!("{all}: {other}")),
+    }
+}
+
+/// A rate with three digits and a unit.
+fn human(rate: f64) -> String {
+    match rate {
+        rate if rate >= 1e6 => format!("{:.1} M", rate / 1e6),
+        rate if rate >= 1e3 => format!("{:.1} k", rate / 1e3),
+        rate => format!("{rate:.0}"),
+    }
+}

@@ -1,0 +1,269 @@
+//! `argand plan`: which method and how many features, before anything is sketched.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use argand::plan::{Candidate, Goal, Plan, Request};
+use argand::theory::Source;
+use argand::{Error, Method, Spec};
+use indicatif::{HumanCount, ProgressBar};
+
+use crate::failure::Failure;
+use crate::info::bytes;
+use crate::inputs::{Inputs, KernelArguments};
+use crate::output::AtomicFile;
+use crate::{on_threads, print};
+
+/// Choose a method and a number of features for the rows of a file.
+///
+/// Predicts the relative error of the kernel matrix for every method from a sample of the rows, measures on this machine how
+/// long the features of a million such rows take, and recommends a sketch. With --target-error, each method gets the fewest
+/// features that reach it, and the shortest time for features and fit together wins; with --features, the lowest error wins.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The table to sketch, or one table per factor with equally many rows.
+    #[arg(required = true, value_name = "IN")]
+    inputs: Vec<PathBuf>,
+
+    #[command(flatten)]
+    kernel: KernelArguments,
+
+    #[command(flatten)]
+    goal: GoalArguments,
+
+    /// The most seconds that the features of a million rows may take.
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    time_budget: Option<f64>,
+
+    /// Methods to choose from [default: those of the paper].
+    #[arg(long, value_name = "M,...", value_delimiter = ',')]
+    method: Vec<Method>,
+
+    /// The most features to consider for a target error.
+    #[arg(long, value_name = "D", default_value_t = 1 << 17, allow_negative_numbers = true)]
+    max_features: usize,
+
+    /// Read only the first rows [default: all].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    rows: Option<usize>,
+
+    /// Seed of the recommended sketch, and of the choice of rows.
+    #[arg(long, value_name = "S", default_value_t = 0, allow_negative_numbers = true)]
+    seed: u64,
+
+    /// Save the recommended sketch for `argand transform --spec`.
+    #[arg(long, value_name = "FILE")]
+    save_spec: Option<PathBuf>,
+
+    /// Print the plan as JSON.
+    #[arg(long)]
+    json: bool,
+
+    /// Number of threads [default: all cores].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    threads: Option<usize>,
+
+    /// Most memory a sketch may take, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = argand::DEFAULT_MEMORY_LIMIT >> 20, allow_negative_numbers = true)]
+    memory_limit: u64,
+}
+
+/// Either of the two.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct GoalArguments {
+    /// The relative error of the kernel matrix to reach.
+    #[arg(long, value_name = "E", allow_negative_numbers = true)]
+    target_error: Option<f64>,
+
+    /// The number of features to use.
+    #[arg(long, value_name = "D", allow_negative_numbers = true)]
+    features: Option<usize>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  argand plan train.npy --degree 3 --target-error 0.05
+  argand plan train.npy --degree 3 --features 2048 --time-budget 10
+  argand plan train.npy --degree 3 --target-error 0.05 --save-spec sketch.json --json > plan.json
+  argand plan image.npy text.npy --target-error 0.1               two inputs: their tensor product
+
+The predicted error is the root mean square over sketches: a typical sketch is better.";
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.rows == Some(0) {
+        return Err(Failure::Input("--rows: expected at least 1, got 0".to_owned()));
+    }
+    let goal = match (arguments.goal.target_error, arguments.goal.features) {
+        (Some(target), _) => Goal::Error(target),
+        (None, features) => Goal::Features(features.unwrap_or(0)),
+    };
+    let mut inputs = Inputs::<f32>::open(&arguments.inputs, None)?;
+    let (kernel, dims) = arguments.kernel.kernel(inputs.columns())?;
+    let mut request = Request::new(kernel, dims, goal);
+    if !arguments.method.is_empty() {
+        request.methods.clone_from(&arguments.method);
+    }
+    request.time_budget = arguments.time_budget;
+    request.max_features = arguments.max_features;
+    request.memory_limit = arguments.memory_limit.saturating_mul(1 << 20);
+    request.seed = arguments.seed;
+    request.sampling.seed = arguments.seed;
+    // Whatever is wrong with the request is found before the file is read.
+    request.validate().map_err(|error| argument(&error))?;
+    let spec_file = arguments.save_spec.as_deref().map(AtomicFile::create).transpose()?;
+    inputs.show_progress();
+    let sample = inputs.sample(arguments.rows, arguments.seed)?;
+    request.sampling.population = Some(sample.total);
+    let spinner = ProgressBar::new_spinner();
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    let plan = on_threads(arguments.threads, || {
+        let views = sample.views()?;
+        argand::plan::plan(&request, &views, |step| spinner.set_message(step.to_owned()))
+    });
+    spinner.finish_and_clear();
+    let plan = plan?.map_err(|error| match error {
+        Error::Overflow { .. } => Failure::Input(format!(
+            "{}: the kernel of these rows overflows; scale them to unit norm, or use a smaller --gamma",
+            arguments.inputs[0].display()
+        )),
+        other => argument(&other),
+    })?;
+    if let (Some(mut file), Some(path)) = (spec_file, arguments.save_spec.as_deref()) {
+        let Some(best) = plan.best() else {
+            return Err(Failure::Input(format!("--save-spec: no method reaches the goal\n{}", plan.notes.join("\n"))));
+        };
+        let written = file.write_all(best.spec.to_json().as_bytes()).and_then(|()| file.flush());
+        written.map_err(|error| Failure::io(path, "write", &error))?;
+        file.commit()?;
+    }
+    if arguments.json {
+        return print(&plan.to_json());
+    }
+    let read = if sample.rows < sample.total {
+        format!(", {} of them sampled", HumanCount(sample.rows as u64))
+    } else {
+        String::new()
+    };
+    let any = Spec { kernel, inputs: request.inputs.clone(), ..Spec::new(1, 1, 2) };
+    let columns: Vec<String> = request.inputs.as_slice().iter().map(usize::to_string).collect();
+    let header = format!(
+        "Kernel {} on {} rows x {} columns{read}\n\n",
+        crate::info::kernel(&any),
+        HumanCount(sample.total as u64),
+        columns.join(" + "),
+    );
+    print(&(header + &describe(&plan, &arguments.inputs)))
+}
+
+/// What the library says of an argument, under the name that users of the command line know.
+fn argument(error: &Error) -> Failure {
+    match error {
+        Error::Invalid { argument, expected, received } if argument == "methods" => {
+            Failure::Input(format!("--method: expected {expected}, got {received}"))
+        }
+        other => Failure::argument(other),
+    }
+}
+
+/// A number of seconds in three digits.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        0.0..0.995 => format!("{seconds:.2} s"),
+        0.995..99.5 => format!("{seconds:.1} s"),
+        _ => format!("{seconds:.0} s"),
+    }
+}
+
+fn describe(plan: &Plan, inputs: &[PathBuf]) -> String {
+    let mut text = String::new();
+    for note in &plan.notes {
+        let _ = writeln!(text, "Note: {note}");
+    }
+    if !plan.notes.is_empty() {
+        text.push('\n');
+    }
+    if !plan.candidates.is_empty() {
+        let _ = writeln!(
+            text,
+            "  {:<30} {:>8}   {:<18} {:>11} {:>10}   {:>9}",
+            "method", "features", "predicted error", "features/M", "fit/M", "memory"
+        );
+    }
+    for (place, candidate) in plan.candidates.iter().enumerate() {
+        let Candidate { spec, error, .. } = candidate;
+        let mark = if plan.recommended == Some(place) { '*' } else { ' ' };
+        let measured = if error.source == Source::ClosedForm { ' ' } else { 'm' };
+        let time = if candidate.in_time { ' ' } else { '!' };
+        let _ = writeln!(
+            text,
+            "{mark} {:<30} {:>8}   {:.4} +- {:.4} {measured}  {:>11}{time}{:>10}   {:>9}",
+            spec.method,
+            spec.features,
+            error.relative,
+            1.96 * error.standard_error,
+            seconds(candidate.feature_seconds),
+            seconds(candidate.fit_seconds),
+            bytes(candidate.memory_bytes),
+        );
+    }
+    for rejected in &plan.rejected {
+        let _ = writeln!(text, "  {:<30} {}", rejected.method, rejected.reason);
+    }
+    let measured = plan.candidates.iter().any(|candidate| candidate.error.source != Source::ClosedForm);
+    let late = plan.candidates.iter().any(|candidate| !candidate.in_time);
+    let _ = writeln!(
+        text,
+        "\nError: root mean square over sketches, with a 95 % interval from the rows sampled; a typical sketch is better.{}\n\
+         Time per million rows on this machine: for the features, and for a least-squares fit on them (D x D sums).{}",
+        if measured { " m: no closed form is\nknown, measured on sketches." } else { "" },
+        if late { " ! over the budget." } else { "" },
+    );
+    if let Some(best) = plan.best() {
+        let why = match plan.goal {
+            Goal::Error(target) => format!("the shortest time to an error of {target}"),
+            Goal::Features(features) => {
+                format!("the fastest within 5 % of the lowest error with {features} features")
+            }
+        };
+        let _ = writeln!(
+            text,
+            "\nRecommended: {} with {} features, {why}.\n  {}",
+            best.spec.method,
+            best.spec.features,
+            command(&best.spec, inputs)
+        );
+    }
+    text
+}
+
+/// The command that uses a spec.
+fn command(spec: &Spec, inputs: &[PathBuf]) -> String {
+    let mut text = "argand transform".to_owned();
+    for path in inputs {
+        let _ = write!(text, " {}", quoted(path));
+    }
+    let _ = write!(text, " -o z.npy --method {} --features {}", spec.method, spec.features);
+    if inputs.len() == 1 {
+        let _ = write!(text, " --degree {}", spec.kernel.degree);
+    }
+    for (name, value, default) in [("gamma", spec.kernel.gamma, 1.0), ("coef0", spec.kernel.coef0, 0.0)] {
+        if value != default {
+            let _ = write!(text, " --{name} {value}");
+        }
+    }
+    if spec.seed != 0 {
+        let _ = write!(text, " --seed {}", spec.seed);
+    }
+    text
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:@%,".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}

@@ -1,0 +1,207 @@
+//! `argand verify`: do the sketches do what theory says, on the user's own rows?
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use argand::verify::{Comparison, Effort, Verification, z_bound};
+use argand::{Error, Method, Spec};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+
+use crate::failure::Failure;
+use crate::info::{kernel, read_spec};
+use crate::inputs::{Inputs, KernelArguments};
+use crate::{on_threads, print};
+
+/// Test the sketches against theory on the rows of a file.
+///
+/// Draws many sketches of pairs of your rows, and compares the mean of their kernel estimates with the kernel, and the variance
+/// with the closed form where one is known. Exits with 1 if one disagrees.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The table to sketch, or one table per factor with equally many rows.
+    #[arg(required = true, value_name = "IN")]
+    inputs: Vec<PathBuf>,
+
+    #[command(flatten)]
+    kernel: KernelArguments,
+
+    /// Number of features.
+    #[arg(long, value_name = "D", default_value_t = 256, allow_negative_numbers = true)]
+    features: usize,
+
+    /// Methods to test.
+    #[arg(long, value_name = "M,...", value_delimiter = ',', default_value = METHODS)]
+    method: Vec<Method>,
+
+    /// Test a saved sketch instead.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["degree", "features", "method", "gamma", "coef0"])]
+    spec: Option<PathBuf>,
+
+    /// Sketches drawn per method.
+    #[arg(long, value_name = "N", default_value_t = 500, allow_negative_numbers = true)]
+    sketches: usize,
+
+    /// Pairs of different rows; half as many rows are also paired with themselves.
+    #[arg(long, value_name = "N", default_value_t = 8, allow_negative_numbers = true)]
+    pairs: usize,
+
+    /// Read only the first rows [default: all].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    rows: Option<usize>,
+
+    /// Where the rows and the seeds of the sketches come from.
+    #[arg(long, value_name = "S", default_value_t = 0, allow_negative_numbers = true)]
+    seed: u64,
+
+    /// Show every pair.
+    #[arg(long)]
+    details: bool,
+
+    /// Number of threads [default: all cores].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    threads: Option<usize>,
+}
+
+/// Those with a closed form.
+const METHODS: &str = "gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-srht,ctr-product-srht,tensor-sketch";
+
+/// The probability that correct sketches are reported to disagree.
+const LEVEL: f64 = 0.01;
+
+const EXAMPLES: &str = "\
+Examples:
+  argand verify train.npy --degree 3 --gamma 0.5 --coef0 0.5
+  argand verify train.npy --method ctr-product-srht --features 1024 --sketches 5000 --details
+  argand verify train.npy --spec sketch.json";
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.rows == Some(0) {
+        return Err(Failure::Input("--rows: expected at least 1, got 0".to_owned()));
+    }
+    let saved = arguments.spec.as_deref().map(read_spec).transpose()?;
+    let mut inputs = Inputs::<f64>::open(&arguments.inputs, saved.as_ref())?;
+    let specs = match saved {
+        Some(spec) => vec![spec],
+        None => {
+            let (kernel, dims) = arguments.kernel.kernel(inputs.columns())?;
+            let spec = |&method: &Method| {
+                Spec { kernel, inputs: dims.clone(), ..Spec::new(1, 1, arguments.features) }.with_method(method)
+            };
+            arguments.method.iter().map(spec).collect()
+        }
+    };
+    for spec in &specs {
+        spec.validate().map_err(|error| Failure::argument(&error))?;
+    }
+    let diagonal = arguments.pairs.div_ceil(2);
+    let effort = Effort { pairs: arguments.pairs, diagonal, sketches: arguments.sketches, seed: arguments.seed };
+    effort.validate().map_err(|error| Failure::argument(&error))?;
+    inputs.show_progress();
+    let sample = inputs.sample(arguments.rows, arguments.seed)?;
+    let wrong = |error: Error| match &error {
+        Error::Invalid { argument, .. } if argument == "input" => {
+            Failure::Input(format!("{}: {error}", arguments.inputs[0].display()))
+        }
+        _ => Failure::argument(&error),
+    };
+    let bar = ProgressBar::new(specs.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len} methods  {msg}") {
+        bar.set_style(style);
+    }
+    let reports = on_threads(arguments.threads, || {
+        let views = sample.views().map_err(wrong)?;
+        let one = |spec: &Spec| {
+            bar.set_message(spec.method.to_string());
+            let report = argand::verify::verify(spec, &views, &effort).map_err(wrong);
+            bar.inc(1);
+            report
+        };
+        specs.iter().map(one).collect::<Result<Vec<Verification>, Failure>>()
+    });
+    bar.finish_and_clear();
+    let reports = reports??;
+    let bound = z_bound(reports.iter().map(|report| report.scores().count()).sum(), LEVEL);
+    let Some(first) = reports.first() else { return Ok(()) };
+    let mut text = format!(
+        "Kernel {} on {} pairs of rows from {} rows, {} sketches of {} features for each method\n\n{:<30} {:<26} {:<30} verdict\n",
+        kernel(&first.spec),
+        first.pairs.len(),
+        HumanCount(sample.total as u64),
+        first.sketches,
+        first.spec.features,
+        "method",
+        "mean of the estimates",
+        "variance over its prediction",
+    );
+    for report in &reports {
+        describe(report, bound, arguments.details, &mut text);
+    }
+    let wrong: Vec<String> =
+        reports.iter().filter(|report| disagrees(report, bound)).map(|report| report.spec.method.to_string()).collect();
+    let _ = write!(
+        text,
+        "\nz counts standard errors between what was measured and what theory says, corrected for skewness. If theory is right,\n\
+         no |z| here exceeds {bound:.1} with a probability of {:.0} %.\n",
+        100.0 * (1.0 - LEVEL)
+    );
+    if wrong.is_empty() {
+        let _ = writeln!(text, "\nAll agree with theory.");
+        print(&text)
+    } else {
+        print(&text)?;
+        Err(Failure::Other(format!(
+            "{} disagree with theory; more --sketches tell chance from error",
+            wrong.join(", ")
+        )))
+    }
+}
+
+/// NaN disagrees too.
+fn disagrees(report: &Verification, bound: f64) -> bool {
+    report.scores().any(|z| z.is_nan() || z.abs() > bound)
+}
+
+fn worst(scores: impl Iterator<Item = f64>) -> f64 {
+    scores.fold(0.0, |worst: f64, z| if z.abs() > worst.abs() { z } else { worst })
+}
+
+fn describe(report: &Verification, bound: f64, details: bool, text: &mut String) {
+    let means = worst(report.pairs.iter().map(|pair| pair.mean.z));
+    let mean = if report.is_biased() {
+        let bias = report.pairs.iter().map(|pair| (pair.mean.measured - pair.mean.expected).abs());
+        format!("biased, by up to {:.4}", bias.fold(0.0, f64::max))
+    } else {
+        format!("unbiased, worst z {means:+.1}")
+    };
+    let compared: Vec<Comparison> = report.pairs.iter().filter_map(|pair| pair.variance).collect();
+    let ratios: Vec<f64> =
+        compared.iter().filter(|both| both.expected > 0.0).map(|both| both.measured / both.expected).collect();
+    let variance = if compared.is_empty() {
+        let deviations = report.pairs.iter().map(|pair| pair.deviation);
+        format!("no formula; deviation {:.4}", deviations.fold(0.0, f64::max))
+    } else {
+        let (low, high) = ratios.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), &r| (low.min(r), high.max(r)));
+        let z = worst(compared.iter().map(|both| both.z));
+        if ratios.is_empty() { "exact".to_owned() } else { format!("{low:.2} to {high:.2}, worst z {z:+.1}") }
+    };
+    let verdict = if disagrees(report, bound) { "DISAGREES" } else { "agrees" };
+    let _ = writeln!(text, "{:<30} {mean:<26} {variance:<30} {verdict}", report.spec.method);
+    if details {
+        for pair in &report.pairs {
+            let _ = write!(
+                text,
+                "  rows {:>6} and {:>6}: kernel {:>11.5}, mean {:>11.5} (z {:+.1})",
+                pair.rows.0, pair.rows.1, pair.mean.expected, pair.mean.measured, pair.mean.z
+            );
+            let _ = match pair.variance {
+                Some(both) => writeln!(
+                    text,
+                    "; variance {:.5} predicted, {:.5} measured (z {:+.1})",
+                    both.expected, both.measured, both.z
+                ),
+                None => writeln!(text, "; deviation {:.5}", pair.deviation),
+            };
+        }
+    }
+}
