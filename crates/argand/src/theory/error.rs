@@ -422,10 +422,11 @@ mod tests {
         }
         // 95 % of 40 are 38.
         assert!(within >= 33, "{within} of 40 intervals hold {}", whole.relative);
-        // The same rows standing for more: the diagonal counts for less.
+        // The same rows standing for more: the diagonal counts for less, and there is something that was not seen.
         let many = Sampling { population: Some(1_000_000), ..Sampling::default() };
         let many = expected_error(&spec, &inputs, &many).unwrap();
-        assert!(many.relative < whole.relative && many.standard_error > 0.0);
+        assert!((many.relative / whole.relative - 1.0).abs() < 0.1 && many.relative != whole.relative);
+        assert!(many.standard_error > 0.0);
     }
 
     /// A measurement of a method with a closed form agrees with it.
