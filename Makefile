@@ -36,11 +36,12 @@ $(VENV)/sklearn:
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement crates/argand/benches/requirements.txt
 	touch $@
 
-# The picture in the README.
+# The pictures in the README and in docs/math.md.
 figures:
 	$(CARGO) run --locked --release --quiet --package argand-cli -- demo --seeds 30 \
 		--features 64,128,256,512,1024,2048 --plot docs/demo.svg \
 		--method gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-srht,ctr-product-srht
+	$(CARGO) run --locked --release --quiet --package argand-cli --example crossover docs/crossover.svg
 
 clean:
 	$(CARGO) clean

@@ -53,6 +53,8 @@ pub(crate) struct Inputs<'a, T> {
     rows: usize,
     bar: ProgressBar,
     begun: Instant,
+    /// What to do about a number that is too large for f32.
+    advice: &'static str,
 }
 
 impl<'a, T: Scalar + Element> Inputs<'a, T> {
@@ -97,12 +99,18 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
             rows: 0,
             bar: ProgressBar::hidden(),
             begun: Instant::now(),
+            advice: "",
         })
     }
 
     /// Columns of each table.
     pub(crate) fn columns(&self) -> &[usize] {
         &self.columns
+    }
+
+    /// What to say about a number that is infinite in f32 but may not be in the file.
+    pub(crate) fn advise(&mut self, advice: &'static str) {
+        self.advice = advice;
     }
 
     /// Shows a progress bar while reading: on a terminal, not in a pipe.
@@ -147,7 +155,7 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
 
     /// The library's error about the rows read last, in terms of the files.
     pub(crate) fn explain(&self, error: Error) -> Failure {
-        explain::<T>(error, self.done, self.paths)
+        explain::<T>(error, self.done, self.paths, self.advice)
     }
 
     /// Reads all rows, or the first `limit` ones, and keeps a random sample of them.
@@ -282,7 +290,7 @@ fn views<'b, T: Scalar>(blocks: &'b [Block<T>], columns: &[usize], rows: usize) 
 }
 
 /// The library's error about one block, in terms of the files.
-fn explain<T: Scalar>(error: Error, rows_before: usize, paths: &[PathBuf]) -> Failure {
+fn explain<T: Scalar>(error: Error, rows_before: usize, paths: &[PathBuf], advice: &str) -> Failure {
     let all = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     match error {
         Error::NotFinite { argument, row, column, value } => {
@@ -290,11 +298,7 @@ fn explain<T: Scalar>(error: Error, rows_before: usize, paths: &[PathBuf]) -> Fa
             let index = argument.rsplit(' ').next().and_then(|index| index.parse().ok()).unwrap_or(0);
             let path: &Path = paths.get(index).map_or(Path::new(""), PathBuf::as_path);
             let row = rows_before + row;
-            let rounded = if value.is_infinite() && T::NAME == "f32" {
-                ", or use --dtype f64 if the file has a finite number there that is too large for f32"
-            } else {
-                ""
-            };
+            let rounded = if value.is_infinite() && T::NAME == "f32" { advice } else { "" };
             let place = format!("row {row}, column {column} (both counted from 0)");
             Failure::input(path, format!("{place} is {value}; replace it or drop the row{rounded}"))
         }

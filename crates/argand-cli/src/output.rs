@@ -165,6 +165,26 @@ fn name_and_rename(_file: &File, _folder: &Path, _target: &Path) -> io::Result<(
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// Checks that a file to be written is none of those that the command reads or writes otherwise.
+pub(crate) fn check_free<'a>(
+    option: &str,
+    path: &Path,
+    mut taken: impl Iterator<Item = &'a PathBuf>,
+) -> Result<(), Failure> {
+    if taken.any(|other| resolve(other) == resolve(path)) {
+        let what = "expected another file than the input and the output";
+        return Err(Failure::Input(format!("{option}: {what}, got {}", path.display())));
+    }
+    Ok(())
+}
+
+/// The file that a path leads to, however it is spelt.
+fn resolve(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let new = || Some(fs::canonicalize(folder).ok()?.join(path.file_name()?));
+    fs::canonicalize(path).ok().or_else(new).unwrap_or_else(|| path.to_path_buf())
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {

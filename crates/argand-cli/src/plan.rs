@@ -13,14 +13,15 @@ use indicatif::{HumanCount, ProgressBar};
 use crate::failure::Failure;
 use crate::info::bytes;
 use crate::inputs::{Inputs, KernelArguments};
-use crate::output::AtomicFile;
+use crate::output::{self, AtomicFile};
 use crate::{on_threads, print};
 
 /// Choose a method and a number of features for the rows of a file.
 ///
 /// Predicts the relative error of the kernel matrix for every method from a sample of the rows, measures on this machine how
 /// long the features of a million such rows take, and recommends a sketch. With --target-error, each method gets the fewest
-/// features that reach it, and the shortest time for features and fit together wins; with --features, the lowest error wins.
+/// features that reach it, and the shortest time for features and fit together wins; with --features, the fastest within 5 % of
+/// the lowest error wins. Exits with 2 if no method reaches the goal.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -38,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     time_budget: Option<f64>,
 
-    /// Methods to choose from [default: those of the paper].
+    /// Methods to choose from [default: those of the paper, and chains].
     #[arg(long, value_name = "M,...", value_delimiter = ',')]
     method: Vec<Method>,
 
@@ -114,6 +115,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     request.sampling.seed = arguments.seed;
     // Whatever is wrong with the request is found before the file is read.
     request.validate().map_err(|error| argument(&error))?;
+    if let Some(path) = arguments.save_spec.as_deref() {
+        output::check_free("--save-spec", path, arguments.inputs.iter())?;
+    }
     let spec_file = arguments.save_spec.as_deref().map(AtomicFile::create).transpose()?;
     inputs.show_progress();
     let sample = inputs.sample(arguments.rows, arguments.seed)?;
@@ -125,38 +129,37 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         argand::plan::plan(&request, &views, |step| spinner.set_message(step.to_owned()))
     });
     spinner.finish_and_clear();
+    let files = || arguments.inputs.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let plan = plan?.map_err(|error| match error {
         Error::Overflow { .. } => Failure::Input(format!(
             "{}: the kernel of these rows overflows; scale them to unit norm, or use a smaller --gamma",
-            arguments.inputs[0].display()
+            files()
         )),
+        Error::Invalid { argument, expected, received } if argument == "input" => {
+            Failure::Input(format!("{}: expected {expected}, got {received}", files()))
+        }
         other => argument(&other),
     })?;
+    if arguments.json {
+        print(&plan.to_json())?;
+    } else {
+        let any = Spec { kernel, inputs: request.inputs.clone(), ..Spec::new(1, 1, 2) };
+        let columns: Vec<String> = request.inputs.as_slice().iter().map(usize::to_string).collect();
+        let header = format!(
+            "Kernel {} on {} rows x {} columns\n\n",
+            crate::info::kernel(&any),
+            HumanCount(sample.total as u64),
+            columns.join(" + "),
+        );
+        print(&(header + &describe(&plan, &arguments.inputs)))?;
+    }
+    let Some(best) = plan.best() else { return Err(Failure::Input("no method reaches the goal".to_owned())) };
     if let (Some(mut file), Some(path)) = (spec_file, arguments.save_spec.as_deref()) {
-        let Some(best) = plan.best() else {
-            return Err(Failure::Input(format!("--save-spec: no method reaches the goal\n{}", plan.notes.join("\n"))));
-        };
         let written = file.write_all(best.spec.to_json().as_bytes()).and_then(|()| file.flush());
         written.map_err(|error| Failure::io(path, "write", &error))?;
         file.commit()?;
     }
-    if arguments.json {
-        return print(&plan.to_json());
-    }
-    let read = if sample.rows < sample.total {
-        format!(", {} of them sampled", HumanCount(sample.rows as u64))
-    } else {
-        String::new()
-    };
-    let any = Spec { kernel, inputs: request.inputs.clone(), ..Spec::new(1, 1, 2) };
-    let columns: Vec<String> = request.inputs.as_slice().iter().map(usize::to_string).collect();
-    let header = format!(
-        "Kernel {} on {} rows x {} columns{read}\n\n",
-        crate::info::kernel(&any),
-        HumanCount(sample.total as u64),
-        columns.join(" + "),
-    );
-    print(&(header + &describe(&plan, &arguments.inputs)))
+    Ok(())
 }
 
 /// What the library says of an argument, under the name that users of the command line know.
@@ -186,10 +189,14 @@ fn describe(plan: &Plan, inputs: &[PathBuf]) -> String {
     if !plan.notes.is_empty() {
         text.push('\n');
     }
+    let methods = plan.candidates.iter().map(|candidate| candidate.spec.method);
+    let names =
+        methods.chain(plan.rejected.iter().map(|rejected| rejected.method)).map(|method| method.to_string().len());
+    let width = names.max().unwrap_or(0);
     if !plan.candidates.is_empty() {
         let _ = writeln!(
             text,
-            "  {:<30} {:>8}   {:<18} {:>11} {:>10}   {:>9}",
+            "  {:<width$} {:>8}   {:<18} {:>11} {:>10}   {:>9}",
             "method", "features", "predicted error", "features/M", "fit/M", "memory"
         );
     }
@@ -200,7 +207,7 @@ fn describe(plan: &Plan, inputs: &[PathBuf]) -> String {
         let time = if candidate.in_time { ' ' } else { '!' };
         let _ = writeln!(
             text,
-            "{mark} {:<30} {:>8}   {:.4} +- {:.4} {measured}  {:>11}{time}{:>10}   {:>9}",
+            "{mark} {:<width$} {:>8}   {:.4} +- {:.4} {measured}  {:>11}{time}{:>10}   {:>9}",
             spec.method,
             spec.features,
             error.relative,
@@ -211,15 +218,22 @@ fn describe(plan: &Plan, inputs: &[PathBuf]) -> String {
         );
     }
     for rejected in &plan.rejected {
-        let _ = writeln!(text, "  {:<30} {}", rejected.method, rejected.reason);
+        let _ = writeln!(text, "  {:<width$} {}", rejected.method, rejected.reason);
     }
-    let measured = plan.candidates.iter().any(|candidate| candidate.error.source != Source::ClosedForm);
+    let looked_at = |closed: bool| {
+        let mut of_kind =
+            plan.candidates.iter().filter(|candidate| (candidate.error.source == Source::ClosedForm) == closed);
+        of_kind.next().map(|candidate| candidate.error.rows)
+    };
     let late = plan.candidates.iter().any(|candidate| !candidate.in_time);
     let _ = writeln!(
         text,
-        "\nError: root mean square over sketches, with a 95 % interval from the rows sampled; a typical sketch is better.{}\n\
+        "\nError: relative, of the whole kernel matrix, root mean square over sketches with a 95 % interval; a typical sketch is better.{}{}\n\
          Time per million rows on this machine: for the features, and for a least-squares fit on them (D x D sums).{}",
-        if measured { " m: no closed form is\nknown, measured on sketches." } else { "" },
+        looked_at(true).map_or(String::new(), |rows| format!("\nFrom the closed form on {rows} random rows")),
+        looked_at(false).map_or(String::new(), |rows| format!(
+            "\nm: no closed form is known, measured on sketches of {rows} random rows"
+        )),
         if late { " ! over the budget." } else { "" },
     );
     if let Some(best) = plan.best() {

@@ -1,8 +1,7 @@
 //! `argand transform`: from tables of inputs to a table of features, block by block.
 
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use argand::{Error, FeatureMap, Field, Method, RowsMut, Scalar, Sketch, Spec};
@@ -12,7 +11,7 @@ use crate::failure::Failure;
 use crate::info::read_spec;
 use crate::inputs::{Inputs, KernelArguments};
 use crate::on_threads;
-use crate::output::AtomicFile;
+use crate::output::{self, AtomicFile};
 use crate::table::{self, Columns, Element};
 
 /// Sketch the rows of a file.
@@ -110,13 +109,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
     let saved = arguments.spec.as_deref().map(read_spec).transpose()?;
     if let Some(path) = arguments.save_spec.as_deref() {
-        let taken = |other: &PathBuf| resolve(other) == resolve(path);
-        if arguments.inputs.iter().chain([&arguments.output]).any(taken) {
-            let what = "expected another file than the input and the output";
-            return Err(Failure::Input(format!("--save-spec: {what}, got {}", path.display())));
-        }
+        output::check_free("--save-spec", path, arguments.inputs.iter().chain([&arguments.output]))?;
     }
     let mut inputs = Inputs::<T>::open(&arguments.inputs, saved.as_ref())?;
+    inputs.advise(", or use --dtype f64 if the file has a finite number there that is too large for f32");
     let spec = match saved {
         Some(spec) => spec,
         None => describe(&arguments.sketch, inputs.columns())?,
@@ -166,13 +162,6 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
         );
     }
     Ok(())
-}
-
-/// The file that a path leads to, however it is spelt.
-fn resolve(path: &Path) -> PathBuf {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let new = || Some(fs::canonicalize(folder).ok()?.join(path.file_name()?));
-    fs::canonicalize(path).ok().or_else(new).unwrap_or_else(|| path.to_path_buf())
 }
 
 /// The spec that the arguments describe.

@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
 const METHODS: &str = "gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-srht,ctr-product-srht,tensor-sketch";
 
 /// The probability that correct sketches are reported to disagree.
-const LEVEL: f64 = 0.01;
+const LEVEL: f64 = 0.001;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -99,9 +99,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     effort.validate().map_err(|error| Failure::argument(&error))?;
     inputs.show_progress();
     let sample = inputs.sample(arguments.rows, arguments.seed)?;
+    let files = arguments.inputs.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let wrong = |error: Error| match &error {
-        Error::Invalid { argument, .. } if argument == "input" => {
-            Failure::Input(format!("{}: {error}", arguments.inputs[0].display()))
+        Error::Invalid { argument, expected, received } if argument == "input" => {
+            Failure::Input(format!("{files}: expected {expected}, got {received}"))
+        }
+        Error::Overflow { .. } => {
+            Failure::Input(format!("{files}: features overflow; scale the rows to unit norm, or use a smaller --gamma"))
         }
         _ => Failure::argument(&error),
     };
@@ -142,11 +146,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let _ = write!(
         text,
         "\nz counts standard errors between what was measured and what theory says, corrected for skewness. If theory is right,\n\
-         no |z| here exceeds {bound:.1} with a probability of {:.0} %.\n",
+         no |z| here exceeds {bound:.1} with a probability of {:.1} %.\n",
         100.0 * (1.0 - LEVEL)
     );
+    if let Some(needed) = reports.iter().filter_map(too_few).max() {
+        let _ = writeln!(
+            text,
+            "Where too few sketches were drawn for a judgement, about {} would do.",
+            HumanCount(needed as u64)
+        );
+    }
     if wrong.is_empty() {
-        let _ = writeln!(text, "\nAll agree with theory.");
+        let tested = reports.iter().filter(|report| report.scores().next().is_some()).count();
+        let _ = match tested {
+            0 => writeln!(text, "\nNothing could be judged."),
+            tested if tested == reports.len() => writeln!(text, "\nAll agree with theory."),
+            tested => writeln!(text, "\nAll {tested} that could be judged agree with theory."),
+        };
         print(&text)
     } else {
         print(&text)?;
@@ -157,13 +173,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
+/// The sketches that a judgement of everything would take, if that is more than were drawn.
+fn too_few(report: &Verification) -> Option<usize> {
+    let variances = report.pairs.iter().any(|pair| pair.variance.is_some());
+    let needed = if variances { report.sketches_for_variances() } else { 0 };
+    let needed = if report.is_biased() { needed } else { needed.max(report.sketches_for_means()) };
+    Some(needed).filter(|&needed| needed > report.sketches)
+}
+
 /// NaN disagrees too.
 fn disagrees(report: &Verification, bound: f64) -> bool {
     report.scores().any(|z| z.is_nan() || z.abs() > bound)
 }
 
+/// The score furthest from 0; NaN is further than all.
 fn worst(scores: impl Iterator<Item = f64>) -> f64 {
-    scores.fold(0.0, |worst: f64, z| if z.abs() > worst.abs() { z } else { worst })
+    scores.fold(0.0, |worst: f64, z| if z.abs() > worst.abs() || z.is_nan() { z } else { worst })
+}
+
+/// A score of readable length.
+fn score(z: f64) -> String {
+    if z.abs() < 100.0 { format!("z {z:+.1}") } else { format!("z {z:+.0e}") }
 }
 
 fn describe(report: &Verification, bound: f64, details: bool, text: &mut String) {
@@ -172,7 +202,8 @@ fn describe(report: &Verification, bound: f64, details: bool, text: &mut String)
         let bias = report.pairs.iter().map(|pair| (pair.mean.measured - pair.mean.expected).abs());
         format!("biased, by up to {:.4}", bias.fold(0.0, f64::max))
     } else {
-        format!("unbiased, worst z {means:+.1}")
+        let enough = report.sketches >= report.sketches_for_means();
+        if enough { format!("unbiased, worst {}", score(means)) } else { "too few sketches to tell".to_owned() }
     };
     let compared: Vec<Comparison> = report.pairs.iter().filter_map(|pair| pair.variance).collect();
     let ratios: Vec<f64> =
@@ -183,24 +214,38 @@ fn describe(report: &Verification, bound: f64, details: bool, text: &mut String)
     } else {
         let (low, high) = ratios.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), &r| (low.min(r), high.max(r)));
         let z = worst(compared.iter().map(|both| both.z));
-        if ratios.is_empty() { "exact".to_owned() } else { format!("{low:.2} to {high:.2}, worst z {z:+.1}") }
+        match (ratios.is_empty(), report.sketches >= report.sketches_for_variances()) {
+            (true, _) => "exact".to_owned(),
+            (false, true) => format!("{low:.2} to {high:.2}, worst {}", score(z)),
+            (false, false) => "too few sketches to tell".to_owned(),
+        }
     };
-    let verdict = if disagrees(report, bound) { "DISAGREES" } else { "agrees" };
+    let verdict = match report.scores().next() {
+        None => "not judged",
+        Some(_) if disagrees(report, bound) => "DISAGREES",
+        Some(_) => "agrees",
+    };
     let _ = writeln!(text, "{:<30} {mean:<26} {variance:<30} {verdict}", report.spec.method);
     if details {
         for pair in &report.pairs {
             let _ = write!(
                 text,
-                "  rows {:>6} and {:>6}: kernel {:>11.5}, mean {:>11.5} (z {:+.1})",
-                pair.rows.0, pair.rows.1, pair.mean.expected, pair.mean.measured, pair.mean.z
+                "  rows {:>6} and {:>6}: kernel {:.4e}, mean {:.4e} ({})",
+                pair.rows.0,
+                pair.rows.1,
+                pair.mean.expected,
+                pair.mean.measured,
+                score(pair.mean.z)
             );
             let _ = match pair.variance {
                 Some(both) => writeln!(
                     text,
-                    "; variance {:.5} predicted, {:.5} measured (z {:+.1})",
-                    both.expected, both.measured, both.z
+                    "; variance {:.4e} predicted, {:.4e} measured ({})",
+                    both.expected,
+                    both.measured,
+                    score(both.z)
                 ),
-                None => writeln!(text, "; deviation {:.5}", pair.deviation),
+                None => writeln!(text, "; deviation {:.4e}", pair.deviation),
             };
         }
     }

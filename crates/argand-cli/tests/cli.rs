@@ -911,13 +911,14 @@ fn a_plan_for_programs_is_json() {
 fn many_rows_are_sampled() {
     let workspace = with_unit_rows(9000, 3);
     let answer = workspace.succeed("plan unit.npy --degree 3 --features 32 --method ctr-product-srht");
-    assert!(answer.stdout.contains("9,000 rows x 3 columns, 4,096 of them sampled"), "{}", answer.stdout);
+    assert!(answer.stdout.contains("on 9,000 rows x 3 columns\n"), "{}", answer.stdout);
+    assert!(answer.stdout.contains("on 512 random rows"), "{}", answer.stdout);
     let answer = workspace.succeed("plan unit.npy --degree 3 --features 32 --rows 100 --method ctr-product-srht");
     assert!(answer.stdout.contains("on 100 rows x 3 columns\n"), "{}", answer.stdout);
     let sparse: String = (0..5000).map(|row| format!("1 {}:1 {}:0.5\n", row % 7 + 1, row % 90 + 20)).collect();
     workspace.write("x.libsvm", sparse);
     let answer = workspace.succeed("plan x.libsvm --degree 2 --features 32 --method tensor-sketch,ctr-product-srht");
-    assert!(answer.stdout.contains("5,000 rows x 109 columns, 4,096 of them sampled"), "{}", answer.stdout);
+    assert!(answer.stdout.contains("on 5,000 rows x 109 columns\n"), "{}", answer.stdout);
 }
 
 #[test]
@@ -937,7 +938,9 @@ fn plans_that_cannot_be_made_are_refused() {
         ("plan unit.npy --features 8 --method magic", &["magic"]),
         ("plan missing.npy --features 8", &["missing.npy"]),
         ("plan unit.npy unit.npy --degree 3 --features 8", &["--degree"]),
-        ("plan unit.npy --target-error 1e-9 --max-features 64 --save-spec s.json", &["--save-spec", "no method"]),
+        ("plan unit.npy --features 8 --save-spec unit.npy", &["--save-spec", "another file"]),
+        ("plan unit.npy --features 99999999999", &["--features"]),
+        ("plan unit.npy --features 8 --gamma 0", &["unit.npy", "zero"]),
         ("verify unit.npy --sketches 3", &["--sketches"]),
         ("verify unit.npy --pairs 0", &["--pairs"]),
         ("verify unit.npy --features 7", &["--features", "even"]),
@@ -945,6 +948,11 @@ fn plans_that_cannot_be_made_are_refused() {
     ] {
         workspace.refuse(arguments, words);
     }
+    // The table is shown all the same.
+    let answer =
+        workspace.run("plan unit.npy --target-error 1e-9 --max-features 64 --save-spec s.json --method gaussian");
+    assert_eq!((answer.code, workspace.names()), (Some(2), vec!["unit.npy".to_owned()]), "{answer:?}");
+    assert!(answer.stdout.contains("needs more than 64") && answer.stderr.contains("no method"), "{answer:?}");
     let nan: Vec<u8> = [1.0_f32, f32::NAN, 1.0, 2.0].iter().flat_map(|value| value.to_le_bytes()).collect();
     workspace.write("nan.npy", npy("<f4", 2, 2, &nan));
     workspace.refuse("plan nan.npy --features 8", &["nan.npy", "row 0, column 1", "NaN"]);
@@ -967,6 +975,9 @@ fn verify_says_that_sketches_agree_with_theory() {
     let arguments = "verify unit.npy --degree 3 --gamma 0.5 --coef0 0.5 --features 32 --sketches 200";
     let answer = workspace.succeed(&format!("{arguments} --method chain-ctr-product-srht,srf"));
     assert!(answer.stdout.contains("no formula") && answer.stdout.contains("biased, by"), "{}", answer.stdout);
+    // Nothing is claimed that so few sketches cannot show.
+    let answer = workspace.succeed("verify unit.npy --degree 9 --features 32 --sketches 50 --method gaussian");
+    assert!(answer.stdout.contains("not judged") && answer.stdout.contains("would do"), "{}", answer.stdout);
     workspace.succeed("plan unit.npy --degree 2 --features 32 --save-spec s.json");
     workspace.succeed("verify unit.npy --spec s.json --sketches 100");
 }

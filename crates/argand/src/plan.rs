@@ -95,8 +95,9 @@ impl Request {
         if let Some(method) = self.methods.iter().find(|method| method.field == Field::Complex) {
             return Err(Error::invalid("methods", "real or ctr- methods, whose features are real", method));
         }
-        // Whatever is wrong with the kernel or the inputs is wrong for every method.
-        self.spec(Method::flat(Base::Gaussian, Field::Real), 2).validate()
+        // Whatever is wrong with the kernel, the inputs or the features is wrong for every method.
+        let features = if let Goal::Features(features) = self.goal { features } else { 2 };
+        self.spec(Method::flat(Base::Gaussian, Field::Real), features).validate()
     }
 
     fn spec(&self, method: Method, features: usize) -> Spec {
@@ -292,6 +293,7 @@ struct Planner<'a, 'b, T, S> {
 impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
     fn plan(mut self) -> Result<Plan, Error> {
         let scale = Scale::of(self.request, self.inputs);
+        scale.check::<T>()?;
         (self.step)("predicting errors");
         let opposed_pairs = self.predictor.opposed_pairs();
         let found = match self.request.goal {
@@ -331,6 +333,12 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
         Ok(plan)
     }
 
+    /// The methods asked for, each once.
+    fn methods(&self) -> Vec<Method> {
+        let methods = &self.request.methods;
+        methods.iter().enumerate().filter(|(at, method)| !methods[..*at].contains(method)).map(|(_, &m)| m).collect()
+    }
+
     fn reject(&mut self, method: Method, reason: impl Into<String>) {
         self.rejected.push(Rejected { method, reason: reason.into() });
     }
@@ -360,7 +368,7 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
     /// All methods with a given number of features.
     fn with(&mut self, features: usize) -> Result<Vec<(Spec, ExpectedError)>, Error> {
         let mut found = Vec::new();
-        for &method in &self.request.methods {
+        for method in self.methods() {
             let spec = self.request.spec(method, features);
             if self.possible(&spec) {
                 (self.step)(&format!("predicting the error of {method}"));
@@ -394,7 +402,7 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
         let request = self.request;
         let mut closed = Vec::new();
         let mut others = Vec::new();
-        for &method in &request.methods {
+        for method in self.methods() {
             if self.possible(&request.spec(method, 2)) {
                 match Formula::of(&request.spec(method, 2))? {
                     Some(_) => closed.push(method),
@@ -453,7 +461,7 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
     /// The features with which a measured method reaches the target: the error falls about as 1/√D, and is measured anew at
     /// every guess.
     fn search(&mut self, method: Method, target: f64, guess: usize) -> Result<Option<(Spec, ExpectedError)>, Error> {
-        let most = self.request.max_features.min(method.craft.unwrap_or(MOST_MEASURED)).min(MOST_MEASURED);
+        let most = self.request.max_features.min(method.craft.unwrap_or(MOST_MEASURED)).min(MOST_MEASURED) & !1;
         let mut spec = self.request.spec(method, next_size(guess.min(most)).min(most));
         let mut reached: Option<(Spec, ExpectedError)> = None;
         let mut previous = f64::INFINITY;
@@ -485,6 +493,11 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
             }
             spec.features = next;
         }
+        if reached.is_none() && spec.features == most && !most.is_power_of_two() {
+            // Errors are not quite monotone: whole Hadamard matrices, at powers of two, are better than a bit more.
+            spec.features = most.next_power_of_two() / 2;
+            reached = self.measurable(spec.clone())?.filter(|(_, error)| error.interval()[1] <= target);
+        }
         if reached.is_none() {
             self.reject(method, format!("misses the target with up to {} features, measured", spec.features));
         }
@@ -493,7 +506,9 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
 
     /// Rows on which times are measured.
     fn timing_rows(&self) -> Vec<OwnedRows<T>> {
-        let rows = choose_rows(self.inputs[0].rows(), 2048, self.request.sampling.seed);
+        let rows = choose_rows(self.inputs[0].rows(), TIMED_ROWS, self.request.sampling.seed);
+        // Few rows are repeated: the time per row is that of many.
+        let rows: Vec<usize> = rows.iter().copied().cycle().take(TIMED_ROWS).collect();
         self.inputs.iter().map(|input| OwnedRows::take(input, &rows)).collect()
     }
 }
@@ -559,11 +574,14 @@ fn norm<T: Scalar>(rows: &Input<'_, T>, row: usize) -> f64 {
 
 /// How large the kernel of a row with itself is.
 struct Scale {
-    /// The median of ‖x‖², averaged over the tables.
+    /// The median of ‖x‖², the geometric mean over the tables.
     norm: f64,
     median: f64,
-    /// The 99th percentile.
-    large: f64,
+    largest: f64,
+    /// The part of Σ k(x, x)² that belongs to the largest hundredth of the rows.
+    share: f64,
+    /// Rows looked at.
+    rows: usize,
 }
 
 impl Scale {
@@ -572,10 +590,10 @@ impl Scale {
         let rows = choose_rows(inputs[0].rows(), 4096, request.sampling.seed);
         let norms: Vec<Vec<f64>> =
             inputs.iter().map(|input| rows.iter().map(|&row| norm(input, row)).collect()).collect();
-        let quantile = |values: &[f64], part: usize| {
+        let median = |values: &[f64]| {
             let mut sorted = values.to_vec();
             sorted.sort_by(f64::total_cmp);
-            sorted[(sorted.len() - 1) * part / 100]
+            sorted[sorted.len() / 2]
         };
         let kernels: Vec<f64> = (0..rows.len())
             .map(|row| {
@@ -583,28 +601,57 @@ impl Scale {
                 if inputs.len() == 1 { power(factors.product(), degree) } else { factors.product() }
             })
             .collect();
-        let norm = norms.iter().map(|norms| quantile(norms, 50)).sum::<f64>() / norms.len() as f64;
-        Self { norm, median: quantile(&kernels, 50), large: quantile(&kernels, 99) }
+        let logarithms = norms.iter().map(|norms| median(norms).max(f64::MIN_POSITIVE).ln());
+        let mut squares: Vec<f64> = kernels.iter().map(|kernel| kernel * kernel).collect();
+        squares.sort_by(|a, b| b.total_cmp(a));
+        let largest_rows = squares.len().div_ceil(100);
+        let total: f64 = squares.iter().sum();
+        Self {
+            norm: (logarithms.sum::<f64>() / norms.len() as f64).exp(),
+            median: median(&kernels),
+            largest: squares[0].sqrt(),
+            share: if total > 0.0 { squares[..largest_rows].iter().sum::<f64>() / total } else { 0.0 },
+            rows: rows.len(),
+        }
+    }
+
+    /// Errors if features of these rows would all be zero in `T`.
+    fn check<T: Scalar>(&self) -> Result<(), Error> {
+        // A thousandth of a typical feature should still have most of its digits.
+        let small = self.largest.sqrt() * 1e-3;
+        if (T::from_f64(small).to_f64() - small).abs() > 1e-3 * small {
+            let expected = "rows whose kernel is not zero: scale them to unit norm, or use a larger gamma";
+            let received = format!("kernel values of {:.0e}, too small for {}", self.largest, T::NAME);
+            return Err(Error::invalid("input", expected, received));
+        }
+        Ok(())
     }
 
     fn notes(&self, request: &Request) -> Vec<String> {
         let mut notes = Vec::new();
-        let too_large = self.median > 1e4;
-        if (too_large || self.median < 1e-4) && self.norm > 0.0 {
-            let gamma = 1.0 / self.norm;
+        let Kernel { degree, gamma, coef0 } = request.kernel;
+        if !(1e-4..=1e4).contains(&self.median) {
+            let (too_large, by_constant) = (self.median > 1.0, coef0 > gamma * self.norm);
             notes.push(format!(
-                "Kernel values are around {:.0e} (rows have squared norms around {:.3e}, degree {}): {}. Set gamma to {gamma:.3e}, or \
-                 scale the rows to unit norm.",
+                "The data need scaling: kernel values are around {:.0e} at degree {degree}, and features {}. {}",
                 self.median,
-                self.norm,
-                request.kernel.degree,
-                if too_large { "features may overflow" } else { "features are tiny" },
+                if too_large { "may overflow" } else { "are tiny" },
+                if by_constant {
+                    format!("coef0 makes them: set it to 1 or so, and gamma to {:.3e}.", 1.0 / self.norm)
+                } else {
+                    format!(
+                        "Rows have squared norms around {:.3e}: set gamma to {:.3e}, or scale the rows to unit norm.",
+                        self.norm,
+                        1.0 / self.norm
+                    )
+                },
             ));
         }
-        if self.median > 0.0 && self.large > 100.0 * self.median {
+        if self.share > 0.5 && self.rows >= 20 {
             notes.push(format!(
-                "The data need scaling: the kernel of the largest rows is {:.0} times the median, so that few rows make the error. Scale the rows to unit norm.",
-                self.large / self.median
+                "The data need scaling: the largest hundredth of the rows makes {:.0} % of the kernel matrix, and of the error; a sample may \
+                 miss them. Scale the rows to unit norm.",
+                100.0 * self.share
             ));
         }
         notes
@@ -615,11 +662,10 @@ impl Scale {
 fn remarks<T: Scalar>(plan: &Plan, request: &Request, inputs: &[Input<'_, T>]) -> Vec<String> {
     let mut notes = Vec::new();
     let of = |base, field| plan.candidates.iter().find(|candidate| candidate.spec.method == Method::flat(base, field));
-    if let (Some(best), Some(exact)) = (plan.best(), plan.exact_features)
-        && exact <= best.spec.features as u64
-    {
+    let features = plan.best().map_or(request.max_features, |best| best.spec.features);
+    if let Some(exact) = plan.exact_features.filter(|&exact| exact <= features as u64) {
         notes.push(format!(
-            "The exact polynomial expansion has only {exact} features, no more than the sketch: use it instead, without any error."
+            "The exact polynomial expansion has only {exact} features: use it instead of a sketch, without any error."
         ));
     }
     if plan.best().is_some_and(|best| best.spec.method.base == Base::Spherical) {
@@ -630,6 +676,7 @@ fn remarks<T: Scalar>(plan: &Plan, request: &Request, inputs: &[Input<'_, T>]) -
     }
     for base in [Base::ProductSrht, Base::Rademacher] {
         if let (Some(real), Some(ctr)) = (of(base, Field::Real), of(base, Field::ComplexToReal))
+            && plan.opposed_pairs > 0.0
             && (real.spec.features < ctr.spec.features
                 || real.spec.features == ctr.spec.features && real.error.relative < ctr.error.relative)
         {
@@ -660,7 +707,10 @@ fn remarks<T: Scalar>(plan: &Plan, request: &Request, inputs: &[Input<'_, T>]) -
             other.feature_seconds
         ));
     }
-    if plan.candidates.is_empty() {
+    let overflow = |rejected: &Rejected| rejected.reason.contains("overflow");
+    if plan.candidates.is_empty() && plan.rejected.iter().any(overflow) {
+        notes.push("No method can be used before the data are scaled.".to_owned());
+    } else if plan.candidates.is_empty() {
         notes.push("No method reaches the goal: allow a larger error, more features or more memory.".to_owned());
     } else if let (None, Some(budget)) = (plan.recommended, request.time_budget) {
         let fastest = plan.candidates.iter().map(|candidate| candidate.feature_seconds).fold(f64::INFINITY, f64::min);
@@ -668,6 +718,9 @@ fn remarks<T: Scalar>(plan: &Plan, request: &Request, inputs: &[Input<'_, T>]) -
     }
     notes
 }
+
+/// Rows on which times are measured.
+const TIMED_ROWS: usize = 2048;
 
 /// How long a measurement may take.
 const MEASUREMENT: Duration = Duration::from_millis(60);
@@ -861,11 +914,14 @@ mod tests {
             &[Rows::new(&x, 50, 3).unwrap().into()],
             "exact polynomial expansion has only 6",
         );
-        // Norms of 100 at degree 3, and of both 1 and 30.
+        // Norms of 100 at degree 3; one of 1000 among 1; a constant of 1000.
         let large: Vec<f64> = x.iter().map(|x| 100.0 * x).collect();
-        said(&request(3, 3, Goal::Features(8)), &[Rows::new(&large, 50, 3).unwrap().into()], "Set gamma to 1.000e-4");
-        let uneven: Vec<f64> = x.iter().enumerate().map(|(i, x)| if i < 6 { 30.0 * x } else { *x }).collect();
-        said(&request(3, 3, Goal::Features(8)), &[Rows::new(&uneven, 50, 3).unwrap().into()], "unit norm");
+        said(&request(3, 3, Goal::Features(8)), &[Rows::new(&large, 50, 3).unwrap().into()], "set gamma to 1.000e-4");
+        let outlier: Vec<f64> = x.iter().enumerate().map(|(i, x)| if i < 3 { 1e3 * x } else { *x }).collect();
+        said(&request(3, 3, Goal::Features(8)), &[Rows::new(&outlier, 50, 3).unwrap().into()], "largest hundredth");
+        let constant =
+            Request { kernel: Kernel { degree: 3, gamma: 1.0, coef0: 1000.0 }, ..request(3, 3, Goal::Features(8)) };
+        said(&constant, &[Rows::new(&x, 50, 3).unwrap().into()], "coef0 makes them");
         // Two kinds of rows, each with one large coordinate, nearly orthogonal and with opposite signs.
         let opposed: Vec<f64> = (0..80).flat_map(|i| if i % 2 == 0 { [0.2, -0.5] } else { [0.56, 0.15] }).collect();
         said(
@@ -880,6 +936,18 @@ mod tests {
         let methods = ["tensor-sketch", "ctr-product-srht"].map(|name| name.parse().unwrap()).to_vec();
         let few = Request { methods, ..request(2, 50_000, Goal::Features(256)) };
         said(&few, &[sparse.into()], "sparse");
+    }
+
+    /// Features of 1e-27 at degree 3 are zero in `f32`, and can be had in `f64`.
+    #[test]
+    fn rows_too_small_for_the_type_are_an_error() {
+        let x: Vec<f64> = unit(50, 3, 0.0).iter().map(|x| 1e-18 * x).collect();
+        let small: Vec<f32> = x.iter().map(|&x| f32::from_f64(x)).collect();
+        let request =
+            Request { methods: vec![Method::flat(Base::Gaussian, Field::Real)], ..request(3, 3, Goal::Features(8)) };
+        let error = plan(&request, &[Rows::new(&small, 50, 3).unwrap().into()], |_| {}).unwrap_err().to_string();
+        assert!(error.starts_with("input") && error.contains("f32"), "{error}");
+        assert!(plan(&request, &[Rows::new(&x, 50, 3).unwrap().into()], |_| {}).unwrap().best().is_some());
     }
 
     #[test]
@@ -897,6 +965,8 @@ mod tests {
             (Request { methods: vec![], ..good.clone() }, "methods"),
             (Request { methods: vec!["complex-gaussian".parse().unwrap()], ..good.clone() }, "methods"),
             (request(2, 3, Goal::Features(8)), "input"),
+            (request(2, 2, Goal::Features(1 << 40)), "features"),
+            (Request { kernel: Kernel { degree: 2, gamma: 0.0, coef0: 0.0 }, ..good.clone() }, "input"),
         ] {
             let error = plan(&wrong, &inputs, |_| {}).unwrap_err().to_string();
             assert!(error.starts_with(named), "{named}: {error}");

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::rows::{Input, OwnedRows};
 use crate::scalar::Scalar;
 use crate::sketch::FeatureMap;
-use crate::spec::{Base, Field, Spec};
-use crate::theory::variance::variance;
+use crate::spec::{Base, Field, Method, Shape, Spec};
+use crate::theory::variance::{Moments, power, variance};
 use crate::theory::{choose_rows, kernel_matrix};
 
 /// Which pairs are looked at, and how often.
@@ -56,6 +56,12 @@ pub struct Comparison {
     pub z: f64,
 }
 
+impl Comparison {
+    fn times(self, scale: f64) -> Self {
+        Self { expected: self.expected * scale, measured: self.measured * scale, ..self }
+    }
+}
+
 /// What was found for one pair of rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairReport {
@@ -63,7 +69,7 @@ pub struct PairReport {
     pub rows: (usize, usize),
     /// The mean of the kernel estimates.
     pub mean: Comparison,
-    /// Their variance, where a closed form is known.
+    /// Their variance, where a closed form is known. It is expected to be 0 where the sketch is exact.
     pub variance: Option<Comparison>,
     /// Their measured standard deviation.
     pub deviation: f64,
@@ -81,11 +87,44 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// z-scores that should be normal: means of unbiased sketches, and variances.
+    /// z-scores that should be normal: means of unbiased sketches, and variances, as far as there are enough sketches to
+    /// judge them.
     pub fn scores(&self) -> impl Iterator<Item = f64> + '_ {
-        let biased = self.is_biased();
-        let means = self.pairs.iter().filter(move |_| !biased).map(|pair| pair.mean.z);
-        means.chain(self.pairs.iter().filter_map(|pair| Some(pair.variance?.z)))
+        let means = self.sketches >= self.sketches_for_means() && !self.is_biased();
+        let variances = self.sketches >= self.sketches_for_variances();
+        let means = self.pairs.iter().filter(move |_| means).map(|pair| pair.mean.z);
+        means.chain(self.pairs.iter().filter(move |_| variances).filter_map(|pair| Some(pair.variance?.z)))
+    }
+
+    /// How many sketches it takes until their mean is about normal.
+    ///
+    /// # Formula
+    /// 4γ² with the skewness γ² = (E|w|⁶/(E|w|⁴)^{3/2})^{2p}/m of a Gaussian sketch at x = y: 15/3^{3/2} real, 6/2^{3/2}
+    /// complex. Trees and chains have the tails of a low degree.
+    #[must_use]
+    pub fn sketches_for_means(&self) -> usize {
+        self.sketches_for(4.0, 225.0 / 27.0, 36.0 / 8.0, 0.0)
+    }
+
+    /// How many sketches it takes until the standard error of their variance is a fifth of it, even at x = y.
+    ///
+    /// # Formula
+    /// 20(κ + 2) with the kurtosis κ = (E|w|⁸/(E|w|⁴)²)^p/m of a Gaussian sketch at x = y: 105/9 real, 24/4 complex. It grows
+    /// so fast with the degree that variances are out of reach from p = 5 or 6 on.
+    #[must_use]
+    pub fn sketches_for_variances(&self) -> usize {
+        self.sketches_for(20.0, 105.0 / 9.0, 24.0 / 4.0, 2.0)
+    }
+
+    fn sketches_for(&self, factor: f64, real: f64, complex: f64, more: f64) -> usize {
+        let Method { field, shape, .. } = self.spec.method;
+        let degree = self.spec.kernel.degree;
+        let degree = if shape == Shape::Flat { degree } else { degree.min(3) };
+        let ratio = if field.is_complex() { complex } else { real };
+        let needed = factor * (power(ratio, degree) / self.spec.rows() as f64 + more);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturated")]
+        let needed = needed.ceil() as usize;
+        needed
     }
 
     /// Whether the method is known to be biased, so that its means are reported but not tested.
@@ -139,11 +178,10 @@ pub fn verify<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], effort: &Effort) 
     let tables: Vec<OwnedRows<T>> = inputs.iter().map(|input| OwnedRows::take(input, &rows)).collect();
     let taken: Vec<Input<'_, T>> = tables.iter().map(OwnedRows::view).collect();
     let exact = kernel_matrix(spec, &taken)?;
-    // With few rows, pairs repeat; neighbours first, then rows further apart.
-    let apart = |pair: usize| 1 + pair / rows.len();
-    let different = (0..effort.pairs).map(|pair| (pair % rows.len(), (pair + apart(pair)) % rows.len()));
-    let pairs: Vec<(usize, usize)> =
-        different.filter(|(i, j)| i != j).chain((0..effort.diagonal.min(rows.len())).map(|row| (row, row))).collect();
+    // Neighbours first, then rows further apart.
+    let different = (1..rows.len()).flat_map(|apart| (apart..rows.len()).map(move |row| (row - apart, row)));
+    let itself = (0..effort.diagonal.min(rows.len())).map(|row| (row, row));
+    let pairs: Vec<(usize, usize)> = different.take(effort.pairs).chain(itself).collect();
 
     let drawn = spec.sample::<T>()?;
     // What spherical features are fitted to does not depend on the seed.
@@ -164,19 +202,32 @@ pub fn verify<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], effort: &Effort) 
         let kernel = exact[i * rows.len() + j];
         let [x, y] = [i, j].map(|row| dense.iter().map(|table| &table[row][..]).collect::<Vec<_>>());
         let expected = variance(&spec, &x, &y)?;
-        let real: Vec<f64> = estimates.iter().map(|estimates| estimates[index][0]).collect();
-        let squares = |[re, im]: [f64; 2]| (re - kernel).powi(2) + im * im;
-        let squares: Vec<f64> = estimates.iter().map(|estimates| squares(estimates[index])).collect();
+        // In units of the kernel's scale, so that nothing overflows.
+        let scale = (exact[i * rows.len() + i] * exact[j * rows.len() + j]).abs().sqrt().max(kernel.abs());
+        if !(scale.is_finite() && scale > 0.0) {
+            let received = format!("rows {} and {} with a kernel of {scale}", rows[i], rows[j]);
+            return Err(Error::invalid(
+                "input",
+                "rows whose kernel is neither zero nor infinite: scale them",
+                received,
+            ));
+        }
+        let samples = estimates.iter().map(|estimates| estimates[index].map(|part| part / scale));
+        let (real, squares): (Vec<f64>, Vec<f64>) =
+            samples.map(|[re, im]| (re, (re - kernel / scale).powi(2) + im * im)).unzip();
         // What rounding alone may do to an estimate that has no variance.
-        let norms = (exact[i * rows.len() + i] * exact[j * rows.len() + j]).abs().sqrt();
-        let rounding = 100.0 * T::EPSILON.to_f64() * norms.max(kernel.abs());
+        let rounding = 100.0 * T::EPSILON.to_f64();
         let average = real.iter().sum::<f64>() / real.len() as f64;
         let spread = real.iter().map(|value| (value - average).powi(2)).sum::<f64>() / real.len() as f64;
+        let predicted = |expected: Moments| {
+            let variance = expected.variance / scale / scale;
+            compare(&squares, if variance > rounding * rounding { variance } else { 0.0 }, rounding * rounding)
+        };
         reports.push(PairReport {
             rows: (rows[i], rows[j]),
-            mean: compare(&real, kernel, rounding),
-            variance: expected.map(|expected| compare(&squares, expected.variance, rounding * (rounding + norms))),
-            deviation: spread.sqrt(),
+            mean: compare(&real, kernel / scale, rounding).times(scale),
+            variance: expected.map(|expected| predicted(expected).times(scale * scale)),
+            deviation: spread.sqrt() * scale,
         });
     }
     Ok(Verification { spec: spec.with_seed(effort.seed), sketches: effort.sketches, pairs: reports })
@@ -271,6 +322,10 @@ mod tests {
             assert_eq!(count, 24, "{method}");
             assert!(report.worst().abs() < z_bound(count, 0.001), "{method}: {report:?}");
         }
+        // At a high degree, some hundred sketches tell nothing of the variance.
+        let high = verify(&Spec::new(6, 7, 64), &inputs, &Effort { sketches: 60, ..Effort::default() }).unwrap();
+        assert_eq!(high.scores().count(), 0);
+        assert!(high.sketches_for_variances() > 100_000 && high.sketches_for_means() > 60);
         let samples: Vec<f64> = (0..500).map(|i| f64::from(i % 10)).collect();
         assert!(compare(&samples, 4.5, 0.0).z.abs() < 0.1 && compare(&samples, 5.5, 0.0).z < -6.0);
     }
@@ -284,6 +339,8 @@ mod tests {
             verify(&spec, &inputs, &effort).unwrap_err().to_string()
         };
         assert!(named(1, Effort::default()).starts_with("input"));
+        let zero = [Rows::new(&[0.0_f32; 4], 2, 2).unwrap().into()];
+        assert!(verify(&spec, &zero, &Effort::default()).unwrap_err().to_string().contains("kernel of 0"));
         assert!(named(1, Effort { sketches: 3, ..Effort::default() }).starts_with("sketches"));
         assert!(named(1, Effort { pairs: 0, diagonal: 0, ..Effort::default() }).starts_with("pairs"));
     }

@@ -99,8 +99,8 @@ impl Sampling {
 /// r² d operations, in blocks and in parallel; memory r d.
 ///
 /// # Errors
-/// As [`Spec::validate`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit, [`Error::Overflow`] if the
-/// squares of kernel values are too large for `f64`.
+/// As [`Spec::validate`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit or whose kernel is zero,
+/// [`Error::Overflow`] if the squares of kernel values are too large for `f64`.
 ///
 /// ```
 /// use argand::{Rows, Spec, theory};
@@ -235,9 +235,9 @@ impl<T: Scalar> Predictor<T> {
             let largest = norms.itself.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(row, _)| row);
             return Err(Error::Overflow { row: largest, dtype: "f64" });
         }
-        // Without a kernel there is nothing to be wrong about.
-        if norm == 0.0 {
-            return Ok([0.0, 0.0]);
+        if norm < f64::MIN_POSITIVE / f64::EPSILON {
+            let expected = "rows whose kernel is not zero: scale them to unit norm, or use a larger gamma";
+            return Err(Error::invalid("input", expected, "a kernel matrix of zeros, as far as f64 can tell"));
         }
         let mut of_rows = 0.0;
         if rows < self.population && rows > 2 {
@@ -458,7 +458,7 @@ mod tests {
         let inputs = [Rows::new(&none, 0, 2).unwrap().into()];
         assert!(matches!(expected_error(&spec, &inputs, &Sampling::default()), Err(Error::Invalid { .. })));
         let inputs = [Rows::new(&[0.0; 4], 2, 2).unwrap().into()];
-        assert_eq!(expected_error(&spec, &inputs, &Sampling::default()).unwrap().relative, 0.0);
+        assert!(expected_error(&spec, &inputs, &Sampling::default()).unwrap_err().to_string().contains("zeros"));
         let few = Sampling { rows: 1, ..Sampling::default() };
         assert!(expected_error(&spec, &inputs, &few).unwrap_err().to_string().starts_with("rows"));
     }
