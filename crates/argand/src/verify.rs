@@ -316,7 +316,7 @@ mod tests {
         let x: Vec<f64> = (0..60).map(|i| f64::from(i * 7 % 11) - 3.0).collect();
         let inputs = [Rows::new(&x, 10, 6).unwrap().into()];
         for method in ["ctr-product-srht", "complex-rademacher", "tensor-sketch", "hierarchical-gaussian"] {
-            let spec = Spec::new(6, 3, 32).with_method(method.parse().unwrap());
+            let spec = Spec::new(6, 3, 128).with_method(method.parse().unwrap());
             let report = verify(&spec, &inputs, &Effort::default()).unwrap();
             let count = report.scores().count();
             assert_eq!(count, 24, "{method}");
