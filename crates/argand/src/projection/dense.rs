@@ -1,20 +1,24 @@
-//! Projections with independent entries: Gaussian and Rademacher.
+//! Projections with independent entries: Gaussian, and any matrix that is given row by row.
 
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{Draw, quarter_turn};
+use super::Draw;
 use crate::lanes::{LANES, Lane, add, scale, sub};
 use crate::rng::{Purpose, Stream};
 use crate::scalar::Scalar;
-use crate::spec::Base;
+use crate::simd::width;
 
-/// Real rows computed together: their sums stay in registers.
-const PANEL: usize = 8;
+/// Real rows computed together. Their sums stay in registers: 6 x 4 of 32, or 6 x 2 of 16.
+const PANEL: usize = 6;
+
+/// Tiles computed together.
+const TILES: usize = 4;
 
 /// An m × d matrix with independent entries of mean 0 and E|w|² = 1.
 ///
 /// # Formula
-/// Gaussian: N(0, 1) or CN(0, 1). Rademacher: uniform on {1, −1} or {1, −1, i, −i}.
+/// Entries are N(0, 1) or CN(0, 1).
 ///
 /// # Reference
 /// Alg. 1. Row ℓ of factor i comes from the stream (weights, i, ℓ).
@@ -26,7 +30,7 @@ pub(crate) struct Dense<T> {
     dim: usize,
     rows: usize,
     complex: bool,
-    /// Panels of [`PANEL`] real rows, column by column; a complex panel is 4 real parts, then 4 imaginary parts.
+    /// Panels of [`PANEL`] real rows, column by column; a complex panel is 3 real parts, then 3 imaginary parts.
     weights: Vec<T>,
 }
 
@@ -77,23 +81,31 @@ impl<T: Scalar> Dense<T> {
     #[inline(always)]
     pub(crate) fn apply(&self, [x_re, x_im]: [&[Lane<T>]; 2], mut emit: impl FnMut(usize, usize, Lane<T>, Lane<T>)) {
         let per_panel = panel_rows(self.complex);
+        let zero = [T::ZERO; LANES];
+        let (mut of_re, mut of_im) = ([[zero; PANEL]; TILES], [[zero; PANEL]; TILES]);
         for (panel, weights) in self.weights.chunks_exact(PANEL * self.dim).enumerate() {
             let (columns, _) = weights.as_chunks::<PANEL>();
             let first = panel * per_panel;
-            for (tile, x_re) in x_re.chunks_exact(self.dim).enumerate() {
-                let mut sums = panel_times(columns, x_re);
+            for (group, x) in x_re.chunks(TILES * self.dim).enumerate() {
+                let tiles = x.len() / self.dim;
+                pulp::Arch::new().dispatch(Times { columns, x, sums: &mut of_re[..tiles] });
                 if !x_im.is_empty() {
                     // Only complex projections meet complex vectors: (a + ib)(c + id).
-                    let other = panel_times(columns, &x_im[tile * self.dim..][..self.dim]);
-                    for within in 0..per_panel {
-                        sums[within] = sub(sums[within], other[(within + per_panel) % PANEL]);
-                        let im = (within + per_panel) % PANEL;
-                        sums[im] = add(sums[im], other[within]);
+                    let x = &x_im[group * TILES * self.dim..][..x.len()];
+                    pulp::Arch::new().dispatch(Times { columns, x, sums: &mut of_im[..tiles] });
+                    for (sums, other) in of_re.iter_mut().zip(&of_im) {
+                        for within in 0..per_panel {
+                            let im = (within + per_panel) % PANEL;
+                            sums[within] = sub(sums[within], other[im]);
+                            sums[im] = add(sums[im], other[within]);
+                        }
                     }
                 }
-                for within in 0..per_panel.min(self.rows - first) {
-                    let im = if self.complex { sums[within + per_panel] } else { [T::ZERO; LANES] };
-                    emit(tile, first + within, sums[within], im);
+                for (tile, sums) in of_re[..tiles].iter().enumerate() {
+                    for within in 0..per_panel.min(self.rows - first) {
+                        let im = if self.complex { sums[(within + per_panel) % PANEL] } else { zero };
+                        emit(group * TILES + tile, first + within, sums[within], im);
+                    }
                 }
             }
         }
@@ -125,31 +137,67 @@ impl<T: Scalar> Dense<T> {
 /// Adds the panel's rows, weighted by `v`, to the gradient.
 #[inline(always)]
 fn add_panel_transposed<T: Scalar>(columns: &[[T; PANEL]], v: [Lane<T>; PANEL], gradient: &mut [Lane<T>]) {
-    let [v0, v1, v2, v3, v4, v5, v6, v7] = v;
-    for (&[w0, w1, w2, w3, w4, w5, w6, w7], gradient) in columns.iter().zip(gradient) {
-        let low = add(add(scale(v0, w0), scale(v1, w1)), add(scale(v2, w2), scale(v3, w3)));
-        let high = add(add(scale(v4, w4), scale(v5, w5)), add(scale(v6, w6), scale(v7, w7)));
+    let [v0, v1, v2, v3, v4, v5] = v;
+    for (&[w0, w1, w2, w3, w4, w5], gradient) in columns.iter().zip(gradient) {
+        let low = add(add(scale(v0, w0), scale(v1, w1)), scale(v2, w2));
+        let high = add(add(scale(v3, w3), scale(v4, w4)), scale(v5, w5));
         *gradient = add(*gradient, add(low, high));
     }
 }
 
-/// The products of a panel's rows with one tile. Named sums rather than an array: they must stay in registers.
-#[inline(always)]
-fn panel_times<T: Scalar>(columns: &[[T; PANEL]], x: &[Lane<T>]) -> [Lane<T>; PANEL] {
-    let zero = [T::ZERO; LANES];
-    let (mut s0, mut s1, mut s2, mut s3) = (zero, zero, zero, zero);
-    let (mut s4, mut s5, mut s6, mut s7) = (zero, zero, zero, zero);
-    for (&[w0, w1, w2, w3, w4, w5, w6, w7], &x) in columns.iter().zip(x) {
-        s0 = add(s0, scale(x, w0));
-        s1 = add(s1, scale(x, w1));
-        s2 = add(s2, scale(x, w2));
-        s3 = add(s3, scale(x, w3));
-        s4 = add(s4, scale(x, w4));
-        s5 = add(s5, scale(x, w5));
-        s6 = add(s6, scale(x, w6));
-        s7 = add(s7, scale(x, w7));
+/// The products of a panel's rows with up to [`TILES`] tiles, one after the other in `x`.
+struct Times<'a, T> {
+    columns: &'a [[T; PANEL]],
+    x: &'a [Lane<T>],
+    sums: &'a mut [[Lane<T>; PANEL]],
+}
+
+impl<T: Scalar> WithSimd for Times<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        // All registers of all tiles, as many at a time as there is room for.
+        let registers = self.sums.len() * width::<T, S>();
+        let mut done = 0;
+        while S::REGISTER_COUNT >= 32 && done + 4 <= registers {
+            self.some::<S, 4>(simd, done);
+            done += 4;
+        }
+        while done + 2 <= registers {
+            self.some::<S, 2>(simd, done);
+            done += 2;
+        }
+        if done < registers {
+            self.some::<S, 1>(simd, done);
+        }
     }
-    [s0, s1, s2, s3, s4, s5, s6, s7]
+}
+
+impl<T: Scalar> Times<'_, T> {
+    /// The registers from `first` on, counted tile by tile.
+    #[inline(always)]
+    fn some<S: Simd, const COUNT: usize>(&mut self, simd: S, first: usize) {
+        let Self { columns, x, sums } = self;
+        let (width, dim) = (width::<T, S>(), columns.len());
+        let place: [_; COUNT] = std::array::from_fn(|index| ((first + index) / width, (first + index) % width));
+        let x = place.map(|(tile, register)| &T::vectors::<S>(&x[tile * dim..][..dim])[register..]);
+        let mut registers = [[T::splat(simd, T::ZERO); COUNT]; PANEL];
+        for (k, column) in columns.iter().enumerate() {
+            let x = x.map(|x| x[k * width]);
+            for (sums, &weight) in registers.iter_mut().zip(column) {
+                let weight = T::splat(simd, weight);
+                for (sum, x) in sums.iter_mut().zip(x) {
+                    *sum = T::mul_add(simd, weight, x, *sum);
+                }
+            }
+        }
+        for (row, registers) in registers.into_iter().enumerate() {
+            for ((tile, register), sum) in place.into_iter().zip(registers) {
+                T::vectors_mut::<S>(&mut sums[tile][row..=row])[register] = sum;
+            }
+        }
+    }
 }
 
 /// The entries of one row of W, in order.
@@ -157,13 +205,9 @@ fn entries(draw: Draw, row: usize) -> Vec<[f64; 2]> {
     // A spec has fewer than 2³² rows.
     let block = u32::try_from(row).unwrap_or(u32::MAX);
     let mut stream = Stream::new(draw.seed, Purpose::Weights, draw.factor, block);
-    match (draw.base, draw.complex) {
-        (Base::Gaussian, true) => (0..draw.dim).map(|_| stream.complex_normal().into()).collect(),
-        (Base::Gaussian, false) => {
-            let both = |(re, im)| [re, im].map(|part: f64| [part * std::f64::consts::SQRT_2, 0.0]);
-            (0..draw.dim.div_ceil(2)).flat_map(|_| both(stream.complex_normal())).take(draw.dim).collect()
-        }
-        (_, true) => stream.small_integers(2, draw.dim).into_iter().map(quarter_turn).collect(),
-        (_, false) => stream.small_integers(1, draw.dim).into_iter().map(|bit| quarter_turn(2 * bit)).collect(),
+    if draw.complex {
+        return (0..draw.dim).map(|_| stream.complex_normal().into()).collect();
     }
+    let both = |(re, im)| [re, im].map(|part: f64| [part * std::f64::consts::SQRT_2, 0.0]);
+    (0..draw.dim.div_ceil(2)).flat_map(|_| both(stream.complex_normal())).take(draw.dim).collect()
 }

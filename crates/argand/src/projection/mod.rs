@@ -5,6 +5,7 @@
 
 mod count_sketch;
 mod dense;
+mod rademacher;
 mod srht;
 
 use crate::lanes::{self, LANES, Lane, LaneBuffer};
@@ -16,6 +17,7 @@ use crate::transform::fft::{Fourier, FourierRows};
 
 use count_sketch::CountSketch;
 pub(crate) use dense::Dense;
+use rademacher::Rademacher;
 use srht::Srht;
 
 /// What a projection is drawn from.
@@ -57,6 +59,7 @@ fn quarter_turn<T: Scalar>(turns: u8) -> [T; 2] {
 #[derive(Debug)]
 pub(crate) enum Projection<T> {
     Dense(Dense<T>),
+    Rademacher(Rademacher),
     Srht(Srht),
     CountSketch(CountSketch<T>),
     /// F S/√m with S an SRHT: mixes a vector whose transform is to be multiplied.
@@ -130,7 +133,8 @@ impl<T: Scalar> Projection<T> {
     /// Draws a projection; `fourier` is the transform of length m, for those that need it.
     pub(crate) fn sample(draw: Draw, fourier: Option<&Fourier<T>>) -> Self {
         match (draw.base, fourier) {
-            (Base::Gaussian | Base::Rademacher, _) => Self::Dense(Dense::sample(draw)),
+            (Base::Gaussian, _) => Self::Dense(Dense::sample(draw)),
+            (Base::Rademacher, _) => Self::Rademacher(Rademacher::sample(draw)),
             (Base::TensorSketch, Some(fourier)) => Self::CountSketch(CountSketch::sample(draw, fourier)),
             (Base::ProductSrht, Some(fourier)) => {
                 let scale = T::from_f64(1.0 / (draw.rows as f64).sqrt());
@@ -146,7 +150,8 @@ impl<T: Scalar> Projection<T> {
     /// Bytes that [`Projection::sample`] allocates, if they can be counted.
     pub(crate) fn bytes(draw: Draw) -> Option<u64> {
         match draw.base {
-            Base::Gaussian | Base::Rademacher => Dense::<T>::bytes(draw),
+            Base::Gaussian => Dense::<T>::bytes(draw),
+            Base::Rademacher => Rademacher::bytes(draw),
             Base::ProductSrht | Base::TensorSrht | Base::Spherical => Srht::bytes(draw),
             Base::TensorSketch => CountSketch::<T>::bytes(draw),
         }
@@ -160,10 +165,11 @@ impl<T: Scalar> Projection<T> {
         }
     }
 
-    /// Tiles worth computing together: dense weights are then read once for all of them.
+    /// Tiles worth computing together: weights are then read once for all of them.
     pub(crate) fn tiles_per_block(base: Base) -> usize {
         match base {
-            Base::Gaussian | Base::Rademacher => 4,
+            Base::Gaussian => 8,
+            Base::Rademacher => 4,
             Base::ProductSrht | Base::TensorSrht | Base::TensorSketch | Base::Spherical => 1,
         }
     }
@@ -190,6 +196,7 @@ impl<T: Scalar> Projection<T> {
     ) {
         match self {
             Self::Dense(dense) => dense.apply(x, emit),
+            Self::Rademacher(rademacher) => rademacher.apply(x, emit),
             Self::Srht(srht) => srht.apply(x, &mut workspace.lanes, emit),
             Self::CountSketch(_) | Self::TransformedSrht(..) => {
                 let dim = x[0].len() / tiles;
@@ -229,7 +236,7 @@ impl<T: Scalar> Projection<T> {
                 );
                 fourier.forward(rows);
             }
-            (Self::Dense(_) | Self::Srht(_), _) => {}
+            (Self::Dense(_) | Self::Rademacher(_) | Self::Srht(_), _) => {}
         }
         workspace.fourier.length()
     }
@@ -247,6 +254,7 @@ impl<T: Scalar> Projection<T> {
         let [v_re, v_im] = v;
         match self {
             Self::Dense(dense) => dense.add_transpose([v_re, v_im], gradient),
+            Self::Rademacher(rademacher) => rademacher.add_transpose([v_re, v_im], gradient),
             Self::Srht(srht) => srht.add_transpose([v_re, v_im], &mut workspace.lanes, gradient),
             Self::CountSketch(count) => count.add_transpose([v_re, v_im], &mut workspace.fourier, gradient),
             Self::TransformedSrht(srht, fourier, factor) => {

@@ -1,0 +1,291 @@
+//! Projections with random signs as entries, without a multiplication.
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::Draw;
+use crate::lanes::{LANES, Lane, add, scale, sub};
+use crate::rng::{Purpose, Stream};
+use crate::scalar::Scalar;
+use crate::simd::width;
+
+/// Coordinates in a group: all signed sums of a group are computed once, and every row of W looks up its own. More would
+/// take longer to compute than they save.
+const GROUP: usize = 6;
+
+/// Signed sums of a group.
+const SUMS: usize = 1 << GROUP;
+
+/// Groups at a time: their sums of sixteen rows, 16 KiB of `f32`, stay in the first-level cache.
+const GROUPS: usize = 4;
+
+/// Coordinates at a time.
+const BLOCK: usize = GROUPS * GROUP;
+
+/// The most real rows at a time: enough to be worth the signed sums, and few enough for what they add up to stay close.
+const CHUNK: usize = 512;
+
+/// An m × d matrix with independent entries, uniform on {1, −1} or {1, −1, i, −i}.
+///
+/// # Formula
+/// A complex sign is w = (u + v)/2 + i(u − v)/2 with two real ones: u = v = 1 is 1, u = −v = 1 is i. So Wx is made of two
+/// real projections Ux and Vx.
+///
+/// # Reference
+/// Alg. 1. Row ℓ of factor i comes from the stream (weights, i, ℓ). Sums by table lookup: Arlazarov et al. (1970), "On
+/// economical construction of the transitive closure of a directed graph".
+///
+/// # Cost
+/// m·d/6 additions per row and factor, and 64·d/6 for the tables per 512 rows of W; twice that when complex. Memory m·d/6
+/// bytes, twice that when complex.
+#[derive(Debug)]
+pub(crate) struct Rademacher {
+    dim: usize,
+    complex: bool,
+    /// Of m real rows, or of 2m as pairs u, v: signs of the groups of a block, one bit each, set if negative: for every chunk of rows, for every block of
+    /// coordinates, for every row in the chunk.
+    signs: Vec<[u8; GROUPS]>,
+}
+
+/// What a chunk of rows works with.
+#[repr(align(64))]
+struct Scratch<T> {
+    /// One lane per row: of the projection of Re x, and of Im x.
+    sums: [[Lane<T>; CHUNK]; 2],
+    tables: [[Lane<T>; SUMS]; GROUPS],
+}
+
+impl<T: Scalar> Scratch<T> {
+    #[inline(always)]
+    fn new() -> Self {
+        let zero = [T::ZERO; LANES];
+        Self { sums: [[zero; CHUNK]; 2], tables: [[zero; SUMS]; GROUPS] }
+    }
+}
+
+impl Rademacher {
+    /// Real rows of a drawn one.
+    fn real_rows(draw: Draw) -> Option<usize> {
+        draw.rows.checked_mul(if draw.complex { 2 } else { 1 })
+    }
+
+    pub(super) fn bytes(draw: Draw) -> Option<u64> {
+        let bytes = Self::real_rows(draw)?.checked_mul(draw.dim.div_ceil(BLOCK))?.checked_mul(GROUPS)?;
+        u64::try_from(bytes).ok()
+    }
+
+    pub(super) fn sample(draw: Draw) -> Self {
+        let Draw { complex, dim, .. } = draw;
+        // Counted by `bytes` before, so it fits.
+        let rows = Self::real_rows(draw).unwrap_or(0);
+        let blocks = dim.div_ceil(BLOCK);
+        let mut signs = vec![[0; GROUPS]; rows * blocks];
+        signs.par_chunks_mut(CHUNK * blocks).enumerate().for_each(|(chunk, signs)| {
+            let length = signs.len() / blocks;
+            let step = if complex { 2 } else { 1 };
+            for within in (0..length).step_by(step) {
+                // A spec has fewer than 2³² rows.
+                let row = u32::try_from((chunk * CHUNK + within) / step).unwrap_or(u32::MAX);
+                let mut stream = Stream::new(draw.seed, Purpose::Weights, draw.factor, row);
+                let mut set = |part: usize, coordinate: usize, negative: bool| {
+                    let (block, place) = (coordinate / BLOCK, coordinate % BLOCK);
+                    signs[block * length + within + part][place / GROUP] |= u8::from(negative) << (place % GROUP);
+                };
+                for (coordinate, drawn) in
+                    stream.small_integers(if complex { 2 } else { 1 }, dim).into_iter().enumerate()
+                {
+                    if complex {
+                        // Quarter turns 0, 1, 2, 3: u is 1, 1, −1, −1 and v is 1, −1, −1, 1.
+                        set(0, coordinate, drawn >= 2);
+                        set(1, coordinate, drawn == 1 || drawn == 2);
+                    } else {
+                        set(0, coordinate, drawn == 1);
+                    }
+                }
+            }
+        });
+        Self { dim, complex, signs }
+    }
+
+    /// Chunks of rows: the first row of W of each, and its signs.
+    fn chunks(&self) -> impl Iterator<Item = (usize, &[[u8; GROUPS]])> {
+        let blocks = self.dim.div_ceil(BLOCK);
+        let first = if self.complex { CHUNK / 2 } else { CHUNK };
+        self.signs.chunks(CHUNK * blocks).enumerate().map(move |(chunk, signs)| (chunk * first, signs))
+    }
+
+    #[inline(always)]
+    pub(super) fn apply<T: Scalar>(
+        &self,
+        [x_re, x_im]: [&[Lane<T>]; 2],
+        mut emit: impl FnMut(usize, usize, Lane<T>, Lane<T>),
+    ) {
+        let blocks = self.dim.div_ceil(BLOCK);
+        let half = T::from_f64(0.5);
+        let Scratch { sums: [of_re, of_im], tables } = &mut Scratch::new();
+        for (first, signs) in self.chunks() {
+            let of_re = &mut of_re[..signs.len() / blocks];
+            let of_im = &mut of_im[..of_re.len()];
+            for (tile, x) in x_re.chunks_exact(self.dim).enumerate() {
+                pulp::Arch::new().dispatch(Times { signs, x, sums: of_re, tables });
+                if !self.complex {
+                    for (row, &sum) in of_re.iter().enumerate() {
+                        emit(tile, first + row, sum, [T::ZERO; LANES]);
+                    }
+                    continue;
+                }
+                if !x_im.is_empty() {
+                    let x = &x_im[tile * self.dim..][..self.dim];
+                    pulp::Arch::new().dispatch(Times { signs, x, sums: of_im, tables });
+                }
+                let pairs = of_re.as_chunks::<2>().0.iter().zip(of_im.as_chunks::<2>().0);
+                for (row, (&[u, v], &[u_im, v_im])) in pairs.enumerate() {
+                    let (mut re, mut im) = (add(u, v), sub(u, v));
+                    if !x_im.is_empty() {
+                        // (a + ib)(c + id)
+                        (re, im) = (sub(re, sub(u_im, v_im)), add(im, add(u_im, v_im)));
+                    }
+                    emit(tile, first + row, scale(re, half), scale(im, half));
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn add_transpose<T: Scalar>(&self, [v_re, v_im]: [&[Lane<T>]; 2], gradient: [&mut [Lane<T>]; 2]) {
+        let blocks = self.dim.div_ceil(BLOCK);
+        let half = T::from_f64(0.5);
+        let [gradient_re, gradient_im] = gradient;
+        let Scratch { sums: [for_re, for_im], tables } = &mut Scratch::new();
+        for (first, signs) in self.chunks() {
+            let for_re = &mut for_re[..signs.len() / blocks];
+            let for_im = &mut for_im[..for_re.len()];
+            if self.complex {
+                // With w = (u + v)/2 + i(u − v)/2, w (a + ib) is u (a − b)/2 + v (a + b)/2 + i[u (a + b)/2 + v (b − a)/2].
+                let pairs = for_re.as_chunks_mut::<2>().0.iter_mut().zip(for_im.as_chunks_mut::<2>().0);
+                for ((for_re, for_im), (&a, &b)) in pairs.zip(v_re[first..].iter().zip(&v_im[first..])) {
+                    let (sum, difference) = (scale(add(a, b), half), scale(sub(a, b), half));
+                    *for_re = [difference, sum];
+                    *for_im = [sum, scale(difference, -T::ONE)];
+                }
+                if !gradient_im.is_empty() {
+                    pulp::Arch::new().dispatch(Transpose { signs, v: for_im, gradient: gradient_im, tables });
+                }
+            } else {
+                for_re.copy_from_slice(&v_re[first..][..for_re.len()]);
+            }
+            pulp::Arch::new().dispatch(Transpose { signs, v: for_re, gradient: gradient_re, tables });
+        }
+    }
+}
+
+/// Multiplies one tile by a chunk of rows.
+struct Times<'a, T> {
+    signs: &'a [[u8; GROUPS]],
+    x: &'a [Lane<T>],
+    sums: &'a mut [Lane<T>],
+    tables: &'a mut [[Lane<T>; SUMS]; GROUPS],
+}
+
+impl<T: Scalar> WithSimd for Times<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { signs, x, sums, tables } = self;
+        let width = width::<T, S>();
+        let plus = |a, b| T::plus(simd, a, b);
+        for (block, (signs, x)) in signs.chunks_exact(sums.len()).zip(x.chunks(BLOCK)).enumerate() {
+            let mut padded = [[T::ZERO; LANES]; BLOCK];
+            let x = if let Ok(whole) = <&[Lane<T>; BLOCK]>::try_from(x) {
+                whole
+            } else {
+                padded[..x.len()].copy_from_slice(x);
+                &padded
+            };
+            for (table, group) in tables.iter_mut().zip(x.as_chunks().0) {
+                signed_sums(simd, group, table);
+            }
+            for (sum, &groups) in sums.iter_mut().zip(signs) {
+                let sum = T::vectors_mut::<S>(std::slice::from_mut(sum));
+                let looked_up: [&[T::Vector<S>]; GROUPS] = std::array::from_fn(|group| {
+                    let at = usize::from(groups[group]) % SUMS;
+                    T::vectors::<S>(&tables[group][at..=at])
+                });
+                let [a, b, c, d] = looked_up;
+                for register in 0..width {
+                    let four = plus(plus(a[register], b[register]), plus(c[register], d[register]));
+                    sum[register] = if block == 0 { four } else { plus(sum[register], four) };
+                }
+            }
+        }
+    }
+}
+
+/// All sums of a group with signs, the bits of whose number say which are negative.
+#[inline(always)]
+fn signed_sums<T: Scalar, S: Simd>(simd: S, group: &[Lane<T>; GROUP], table: &mut [Lane<T>; SUMS]) {
+    let width = width::<T, S>();
+    let (x, table) = (T::vectors::<S>(group), T::vectors_mut::<S>(table));
+    let (plus, minus) = (|a, b| T::plus(simd, a, b), |a, b| T::minus(simd, a, b));
+    // Half a group has eight sums, the last four of which are the first with opposite signs.
+    let of_half = |[a, b, c]: [T::Vector<S>; 3]| {
+        let (sum, difference) = (plus(a, b), minus(a, b));
+        let zero = T::splat(simd, T::ZERO);
+        let (minus_sum, minus_difference) = (minus(zero, sum), minus(zero, difference));
+        let of_two = [sum, minus_difference, difference, minus_sum];
+        (of_two.map(|s| plus(s, c)), of_two.map(|s| minus(s, c)))
+    };
+    for register in 0..width {
+        let at = |coordinate: usize| x[coordinate * width + register];
+        let (low_plus, low_minus) = of_half([at(0), at(1), at(2)]);
+        let (high_plus, high_minus) = of_half([at(3), at(4), at(5)]);
+        for (eight, high) in high_plus.into_iter().chain(high_minus).enumerate() {
+            for (one, low) in low_plus.into_iter().chain(low_minus).enumerate() {
+                table[(8 * eight + one) * width + register] = plus(low, high);
+            }
+        }
+    }
+}
+
+/// Adds the transpose of a chunk of rows, times one tile, to a gradient: [`Times`] backwards.
+struct Transpose<'a, T> {
+    signs: &'a [[u8; GROUPS]],
+    v: &'a [Lane<T>],
+    gradient: &'a mut [Lane<T>],
+    tables: &'a mut [[Lane<T>; SUMS]; GROUPS],
+}
+
+impl<T: Scalar> WithSimd for Transpose<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { signs, v, gradient, tables } = self;
+        for (signs, gradient) in signs.chunks_exact(v.len()).zip(gradient.chunks_mut(BLOCK)) {
+            tables.as_flattened_mut().fill([T::ZERO; LANES]);
+            for (&v, groups) in v.iter().zip(signs) {
+                for (table, &group) in tables.iter_mut().zip(groups) {
+                    let entry = &mut table[usize::from(group) % SUMS];
+                    *entry = add(*entry, v);
+                }
+            }
+            for (table, gradient) in tables.iter_mut().zip(gradient.chunks_mut(GROUP)) {
+                // Entries with the highest bit set count negatively for the last coordinate, and alike for those before.
+                let mut left = SUMS;
+                for coordinate in (0..GROUP).rev() {
+                    left /= 2;
+                    let (low, high) = table.split_at_mut(left);
+                    let mut total = [T::ZERO; LANES];
+                    for (low, &mut high) in low.iter_mut().zip(high) {
+                        total = add(total, sub(*low, high));
+                        *low = add(*low, high);
+                    }
+                    if let Some(gradient) = gradient.get_mut(coordinate) {
+                        *gradient = add(*gradient, total);
+                    }
+                }
+            }
+        }
+    }
+}
