@@ -16,7 +16,7 @@ use crate::transform::fft::{Fourier, FourierRows};
 
 use count_sketch::CountSketch;
 pub(crate) use dense::Dense;
-use srht::Srht;
+pub(crate) use srht::{Parts, Srht, write_products};
 
 /// What a projection is drawn from.
 #[derive(Debug, Clone, Copy)]
@@ -99,7 +99,7 @@ impl<T: Scalar> RowSource<'_, '_, T> {
 #[derive(Debug)]
 pub(crate) struct Workspace<T> {
     /// Real and imaginary part.
-    lanes: [LaneBuffer<T>; 2],
+    pub(crate) lanes: [LaneBuffer<T>; 2],
     fourier: FourierRows<T>,
 }
 
@@ -157,6 +157,14 @@ impl<T: Scalar> Projection<T> {
         match draw.base {
             Base::Gaussian | Base::Rademacher | Base::TensorSketch => 0,
             Base::ProductSrht | Base::TensorSrht | Base::Spherical => draw.dim.next_power_of_two(),
+        }
+    }
+
+    /// Lanes of the whole transform of one tile, for projections that sample one; `None` for others.
+    pub(crate) fn transformed_lanes(draw: Draw) -> Option<usize> {
+        match draw.base {
+            Base::ProductSrht | Base::TensorSrht => Srht::transformed_lanes(draw),
+            Base::Gaussian | Base::Rademacher | Base::TensorSketch | Base::Spherical => None,
         }
     }
 
