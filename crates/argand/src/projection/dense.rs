@@ -4,10 +4,9 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::Draw;
-use crate::lanes::{LANES, Lane, add, scale, sub};
+use crate::lanes::{Aligned, LANES, Lane, add, scale, sub};
 use crate::rng::{Purpose, Stream};
 use crate::scalar::Scalar;
-use crate::simd::width;
 
 /// Real rows computed together. Their sums stay in registers: 6 x 4 of 32, or 6 x 2 of 16.
 const PANEL: usize = 6;
@@ -78,22 +77,26 @@ impl<T: Scalar> Dense<T> {
         Self { dim, rows, complex, weights }
     }
 
-    #[inline(always)]
-    pub(crate) fn apply(&self, [x_re, x_im]: [&[Lane<T>]; 2], mut emit: impl FnMut(usize, usize, Lane<T>, Lane<T>)) {
+    pub(crate) fn apply(
+        &self,
+        [x_re, x_im]: [&[Lane<T>]; 2],
+        mut emit: impl FnMut(usize, usize, &[Lane<T>], &[Lane<T>]),
+    ) {
         let per_panel = panel_rows(self.complex);
         let zero = [T::ZERO; LANES];
-        let (mut of_re, mut of_im) = ([[zero; PANEL]; TILES], [[zero; PANEL]; TILES]);
+        let (mut of_re, mut of_im) = (Aligned([[zero; PANEL]; TILES]), Aligned([[zero; PANEL]; TILES]));
         for (panel, weights) in self.weights.chunks_exact(PANEL * self.dim).enumerate() {
             let (columns, _) = weights.as_chunks::<PANEL>();
             let first = panel * per_panel;
+            let rows = per_panel.min(self.rows - first);
             for (group, x) in x_re.chunks(TILES * self.dim).enumerate() {
                 let tiles = x.len() / self.dim;
-                pulp::Arch::new().dispatch(Times { columns, x, sums: &mut of_re[..tiles] });
+                pulp::Arch::new().dispatch(Times { columns, x, sums: &mut of_re.0[..tiles] });
                 if !x_im.is_empty() {
                     // Only complex projections meet complex vectors: (a + ib)(c + id).
                     let x = &x_im[group * TILES * self.dim..][..x.len()];
-                    pulp::Arch::new().dispatch(Times { columns, x, sums: &mut of_im[..tiles] });
-                    for (sums, other) in of_re.iter_mut().zip(&of_im) {
+                    pulp::Arch::new().dispatch(Times { columns, x, sums: &mut of_im.0[..tiles] });
+                    for (sums, other) in of_re.0.iter_mut().zip(&of_im.0) {
                         for within in 0..per_panel {
                             let im = (within + per_panel) % PANEL;
                             sums[within] = sub(sums[within], other[im]);
@@ -101,11 +104,9 @@ impl<T: Scalar> Dense<T> {
                         }
                     }
                 }
-                for (tile, sums) in of_re[..tiles].iter().enumerate() {
-                    for within in 0..per_panel.min(self.rows - first) {
-                        let im = if self.complex { sums[(within + per_panel) % PANEL] } else { zero };
-                        emit(group * TILES + tile, first + within, sums[within], im);
-                    }
+                for (tile, sums) in of_re.0[..tiles].iter().enumerate() {
+                    let im = if self.complex { &sums[per_panel..][..rows] } else { &[] };
+                    emit(group * TILES + tile, first, &sums[..rows], im);
                 }
             }
         }
@@ -158,7 +159,7 @@ impl<T: Scalar> WithSimd for Times<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         // All registers of all tiles, as many at a time as there is room for.
-        let registers = self.sums.len() * width::<T, S>();
+        let registers = T::registers::<S>(self.sums.as_flattened().as_flattened()).len() / PANEL;
         let mut done = 0;
         while S::REGISTER_COUNT >= 32 && done + 4 <= registers {
             self.some::<S, 4>(simd, done);
@@ -179,22 +180,22 @@ impl<T: Scalar> Times<'_, T> {
     #[inline(always)]
     fn some<S: Simd, const COUNT: usize>(&mut self, simd: S, first: usize) {
         let Self { columns, x, sums } = self;
-        let (width, dim) = (width::<T, S>(), columns.len());
+        let (width, dim) = (size_of::<Lane<T>>() / size_of::<T::Register<S>>(), columns.len());
         let place: [_; COUNT] = std::array::from_fn(|index| ((first + index) / width, (first + index) % width));
-        let x = place.map(|(tile, register)| &T::vectors::<S>(&x[tile * dim..][..dim])[register..]);
+        let x = place.map(|(tile, register)| &T::registers::<S>(x[tile * dim..][..dim].as_flattened())[register..]);
         let mut registers = [[T::splat(simd, T::ZERO); COUNT]; PANEL];
         for (k, column) in columns.iter().enumerate() {
             let x = x.map(|x| x[k * width]);
             for (sums, &weight) in registers.iter_mut().zip(column) {
                 let weight = T::splat(simd, weight);
                 for (sum, x) in sums.iter_mut().zip(x) {
-                    *sum = T::mul_add(simd, weight, x, *sum);
+                    *sum = T::plus_product(simd, *sum, weight, x);
                 }
             }
         }
         for (row, registers) in registers.into_iter().enumerate() {
             for ((tile, register), sum) in place.into_iter().zip(registers) {
-                T::vectors_mut::<S>(&mut sums[tile][row..=row])[register] = sum;
+                T::registers_mut::<S>(&mut sums[tile][row])[register] = sum;
             }
         }
     }

@@ -7,7 +7,6 @@ use super::Draw;
 use crate::lanes::{LANES, Lane, add, scale, sub};
 use crate::rng::{Purpose, Stream};
 use crate::scalar::Scalar;
-use crate::simd::width;
 
 /// Coordinates in a group: all signed sums of a group are computed once, and every row of W looks up its own. More would
 /// take longer to compute than they save.
@@ -52,6 +51,8 @@ pub(crate) struct Rademacher {
 struct Scratch<T> {
     /// One lane per row: of the projection of Re x, and of Im x.
     sums: [[Lane<T>; CHUNK]; 2],
+    /// Real and imaginary parts of complex rows.
+    parts: [[Lane<T>; CHUNK / 2]; 2],
     tables: [[Lane<T>; SUMS]; GROUPS],
 }
 
@@ -59,7 +60,7 @@ impl<T: Scalar> Scratch<T> {
     #[inline(always)]
     fn new() -> Self {
         let zero = [T::ZERO; LANES];
-        Self { sums: [[zero; CHUNK]; 2], tables: [[zero; SUMS]; GROUPS] }
+        Self { sums: [[zero; CHUNK]; 2], parts: [[zero; CHUNK / 2]; 2], tables: [[zero; SUMS]; GROUPS] }
     }
 }
 
@@ -114,39 +115,29 @@ impl Rademacher {
         self.signs.chunks(CHUNK * blocks).enumerate().map(move |(chunk, signs)| (chunk * first, signs))
     }
 
-    #[inline(always)]
     pub(super) fn apply<T: Scalar>(
         &self,
         [x_re, x_im]: [&[Lane<T>]; 2],
-        mut emit: impl FnMut(usize, usize, Lane<T>, Lane<T>),
+        mut emit: impl FnMut(usize, usize, &[Lane<T>], &[Lane<T>]),
     ) {
         let blocks = self.dim.div_ceil(BLOCK);
-        let half = T::from_f64(0.5);
-        let Scratch { sums: [of_re, of_im], tables } = &mut Scratch::new();
+        let Scratch { sums: [of_re, of_im], parts: [re, im], tables } = &mut Scratch::new();
         for (first, signs) in self.chunks() {
             let of_re = &mut of_re[..signs.len() / blocks];
-            let of_im = &mut of_im[..of_re.len()];
             for (tile, x) in x_re.chunks_exact(self.dim).enumerate() {
                 pulp::Arch::new().dispatch(Times { signs, x, sums: of_re, tables });
                 if !self.complex {
-                    for (row, &sum) in of_re.iter().enumerate() {
-                        emit(tile, first + row, sum, [T::ZERO; LANES]);
-                    }
+                    emit(tile, first, of_re, &[]);
                     continue;
                 }
+                let of_im = if x_im.is_empty() { &mut [] } else { &mut of_im[..of_re.len()] };
                 if !x_im.is_empty() {
                     let x = &x_im[tile * self.dim..][..self.dim];
                     pulp::Arch::new().dispatch(Times { signs, x, sums: of_im, tables });
                 }
-                let pairs = of_re.as_chunks::<2>().0.iter().zip(of_im.as_chunks::<2>().0);
-                for (row, (&[u, v], &[u_im, v_im])) in pairs.enumerate() {
-                    let (mut re, mut im) = (add(u, v), sub(u, v));
-                    if !x_im.is_empty() {
-                        // (a + ib)(c + id)
-                        (re, im) = (sub(re, sub(u_im, v_im)), add(im, add(u_im, v_im)));
-                    }
-                    emit(tile, first + row, scale(re, half), scale(im, half));
-                }
+                let (re, im) = (&mut re[..of_re.len() / 2], &mut im[..of_re.len() / 2]);
+                pulp::Arch::new().dispatch(Combine { of_re, of_im, re, im });
+                emit(tile, first, re, im);
             }
         }
     }
@@ -156,7 +147,7 @@ impl Rademacher {
         let blocks = self.dim.div_ceil(BLOCK);
         let half = T::from_f64(0.5);
         let [gradient_re, gradient_im] = gradient;
-        let Scratch { sums: [for_re, for_im], tables } = &mut Scratch::new();
+        let Scratch { sums: [for_re, for_im], tables, .. } = &mut Scratch::new();
         for (first, signs) in self.chunks() {
             let for_re = &mut for_re[..signs.len() / blocks];
             let for_im = &mut for_im[..for_re.len()];
@@ -193,30 +184,55 @@ impl<T: Scalar> WithSimd for Times<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { signs, x, sums, tables } = self;
-        let width = width::<T, S>();
-        let plus = |a, b| T::plus(simd, a, b);
         for (block, (signs, x)) in signs.chunks_exact(sums.len()).zip(x.chunks(BLOCK)).enumerate() {
             let mut padded = [[T::ZERO; LANES]; BLOCK];
-            let x = if let Ok(whole) = <&[Lane<T>; BLOCK]>::try_from(x) {
-                whole
-            } else {
-                padded[..x.len()].copy_from_slice(x);
-                &padded
-            };
-            for (table, group) in tables.iter_mut().zip(x.as_chunks().0) {
+            padded[..x.len()].copy_from_slice(x);
+            for (table, group) in tables.iter_mut().zip(padded.as_chunks().0) {
                 signed_sums(simd, group, table);
             }
-            for (sum, &groups) in sums.iter_mut().zip(signs) {
-                let sum = T::vectors_mut::<S>(std::slice::from_mut(sum));
-                let looked_up: [&[T::Vector<S>]; GROUPS] = std::array::from_fn(|group| {
-                    let at = usize::from(groups[group]) % SUMS;
-                    T::vectors::<S>(&tables[group][at..=at])
-                });
-                let [a, b, c, d] = looked_up;
-                for register in 0..width {
-                    let four = plus(plus(a[register], b[register]), plus(c[register], d[register]));
-                    sum[register] = if block == 0 { four } else { plus(sum[register], four) };
+            for (sum, groups) in sums.iter_mut().zip(signs) {
+                let sum = T::registers_mut::<S>(sum);
+                let [a, b, c, d] =
+                    std::array::from_fn(|group| T::registers::<S>(&tables[group][usize::from(groups[group]) % SUMS]));
+                for register in 0..sum.len() {
+                    let low = T::plus(simd, a[register], b[register]);
+                    let four = T::plus(simd, low, T::plus(simd, c[register], d[register]));
+                    sum[register] = if block == 0 { four } else { T::plus(simd, sum[register], four) };
                 }
+            }
+        }
+    }
+}
+
+/// From pairs of real projections of Re x, and of Im x if there is one, to complex ones.
+struct Combine<'a, T> {
+    of_re: &'a [Lane<T>],
+    of_im: &'a [Lane<T>],
+    re: &'a mut [Lane<T>],
+    im: &'a mut [Lane<T>],
+}
+
+impl<T: Scalar> WithSimd for Combine<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let half = T::splat(simd, T::from_f64(0.5));
+        let (pairs, _) = self.of_re.as_chunks::<2>();
+        let (other, _) = self.of_im.as_chunks::<2>();
+        for (row, ((re, im), [u, v])) in self.re.iter_mut().zip(self.im).zip(pairs).enumerate() {
+            let (re, im) = (T::registers_mut::<S>(re), T::registers_mut::<S>(im));
+            let (u, v) = (T::registers::<S>(u), T::registers::<S>(v));
+            for register in 0..re.len() {
+                let mut parts = (T::plus(simd, u[register], v[register]), T::minus(simd, u[register], v[register]));
+                if let Some([u, v]) = other.get(row) {
+                    // (a + ib)(c + id)
+                    let (u, v) = (T::registers::<S>(u)[register], T::registers::<S>(v)[register]);
+                    parts.0 = T::minus(simd, parts.0, T::minus(simd, u, v));
+                    parts.1 = T::plus(simd, parts.1, T::plus(simd, u, v));
+                }
+                re[register] = T::times(simd, parts.0, half);
+                im[register] = T::times(simd, parts.1, half);
             }
         }
     }
@@ -225,27 +241,35 @@ impl<T: Scalar> WithSimd for Times<'_, T> {
 /// All sums of a group with signs, the bits of whose number say which are negative.
 #[inline(always)]
 fn signed_sums<T: Scalar, S: Simd>(simd: S, group: &[Lane<T>; GROUP], table: &mut [Lane<T>; SUMS]) {
-    let width = width::<T, S>();
-    let (x, table) = (T::vectors::<S>(group), T::vectors_mut::<S>(table));
-    let (plus, minus) = (|a, b| T::plus(simd, a, b), |a, b| T::minus(simd, a, b));
-    // Half a group has eight sums, the last four of which are the first with opposite signs.
-    let of_half = |[a, b, c]: [T::Vector<S>; 3]| {
-        let (sum, difference) = (plus(a, b), minus(a, b));
-        let zero = T::splat(simd, T::ZERO);
-        let (minus_sum, minus_difference) = (minus(zero, sum), minus(zero, difference));
-        let of_two = [sum, minus_difference, difference, minus_sum];
-        (of_two.map(|s| plus(s, c)), of_two.map(|s| minus(s, c)))
-    };
+    let (x, table) = (T::registers::<S>(group.as_flattened()), T::registers_mut::<S>(table.as_flattened_mut()));
+    let width = x.len() / GROUP;
     for register in 0..width {
-        let at = |coordinate: usize| x[coordinate * width + register];
-        let (low_plus, low_minus) = of_half([at(0), at(1), at(2)]);
-        let (high_plus, high_minus) = of_half([at(3), at(4), at(5)]);
-        for (eight, high) in high_plus.into_iter().chain(high_minus).enumerate() {
-            for (one, low) in low_plus.into_iter().chain(low_minus).enumerate() {
-                table[(8 * eight + one) * width + register] = plus(low, high);
+        let low = of_half::<T, S>(simd, [x[register], x[width + register], x[2 * width + register]]);
+        let high = of_half::<T, S>(simd, [x[3 * width + register], x[4 * width + register], x[5 * width + register]]);
+        for (eight, high) in high.into_iter().enumerate() {
+            for (one, low) in low.into_iter().enumerate() {
+                table[(8 * eight + one) * width + register] = T::plus(simd, low, high);
             }
         }
     }
+}
+
+/// The same for half a group.
+#[inline(always)]
+fn of_half<T: Scalar, S: Simd>(simd: S, [a, b, c]: [T::Register<S>; 3]) -> [T::Register<S>; 8] {
+    let zero = T::splat(simd, T::ZERO);
+    let (sum, difference) = (T::plus(simd, a, b), T::minus(simd, a, b));
+    let (minus_sum, minus_difference) = (T::minus(simd, zero, sum), T::minus(simd, zero, difference));
+    [
+        T::plus(simd, sum, c),
+        T::plus(simd, minus_difference, c),
+        T::plus(simd, difference, c),
+        T::plus(simd, minus_sum, c),
+        T::minus(simd, sum, c),
+        T::minus(simd, minus_difference, c),
+        T::minus(simd, difference, c),
+        T::minus(simd, minus_sum, c),
+    ]
 }
 
 /// Adds the transpose of a chunk of rows, times one tile, to a gradient: [`Times`] backwards.
