@@ -189,7 +189,7 @@ impl<T: Scalar> Times<'_, T> {
             for (sums, &weight) in registers.iter_mut().zip(column) {
                 let weight = T::splat(simd, weight);
                 for (sum, x) in sums.iter_mut().zip(x) {
-                    *sum = T::plus_product(simd, *sum, weight, x);
+                    *sum = accumulate::<T, S>(simd, *sum, weight, x);
                 }
             }
         }
@@ -198,6 +198,16 @@ impl<T: Scalar> Times<'_, T> {
                 T::registers_mut::<S>(&mut sums[tile][row])[register] = sum;
             }
         }
+    }
+}
+
+/// a + bc. In `f64`, products are rounded on every instruction set, so that features are the same to the last bit.
+#[inline(always)]
+fn accumulate<T: Scalar, S: Simd>(simd: S, a: T::Register<S>, b: T::Register<S>, c: T::Register<S>) -> T::Register<S> {
+    if size_of::<T>() == size_of::<f64>() {
+        T::plus(simd, a, T::times(simd, b, c))
+    } else {
+        T::plus_product(simd, a, b, c)
     }
 }
 

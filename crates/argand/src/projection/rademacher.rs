@@ -18,6 +18,9 @@ const SUMS: usize = 1 << GROUP;
 /// Groups at a time: their sums of sixteen rows, 16 KiB of `f32`, stay in the first-level cache.
 const GROUPS: usize = 4;
 
+/// The two bits of a group's byte that are not signs: its number, so that the byte finds its sum among all.
+const NUMBERS: [u8; GROUPS] = [0, 1 << GROUP, 2 << GROUP, 3 << GROUP];
+
 /// Coordinates at a time.
 const BLOCK: usize = GROUPS * GROUP;
 
@@ -41,8 +44,8 @@ const CHUNK: usize = 512;
 pub(crate) struct Rademacher {
     dim: usize,
     complex: bool,
-    /// Of m real rows, or of 2m as pairs u, v: signs of the groups of a block, one bit each, set if negative: for every chunk of rows, for every block of
-    /// coordinates, for every row in the chunk.
+    /// Of m real rows, or of 2m as pairs u, v: for every chunk of rows, for every block of coordinates, for every row in the
+    /// chunk, the signs of the groups of the block, one bit each, set if negative.
     signs: Vec<[u8; GROUPS]>,
 }
 
@@ -53,14 +56,14 @@ struct Scratch<T> {
     sums: [[Lane<T>; CHUNK]; 2],
     /// Real and imaginary parts of complex rows.
     parts: [[Lane<T>; CHUNK / 2]; 2],
-    tables: [[Lane<T>; SUMS]; GROUPS],
+    tables: [Lane<T>; GROUPS * SUMS],
 }
 
 impl<T: Scalar> Scratch<T> {
     #[inline(always)]
     fn new() -> Self {
         let zero = [T::ZERO; LANES];
-        Self { sums: [[zero; CHUNK]; 2], parts: [[zero; CHUNK / 2]; 2], tables: [[zero; SUMS]; GROUPS] }
+        Self { sums: [[zero; CHUNK]; 2], parts: [[zero; CHUNK / 2]; 2], tables: [zero; GROUPS * SUMS] }
     }
 }
 
@@ -80,7 +83,7 @@ impl Rademacher {
         // Counted by `bytes` before, so it fits.
         let rows = Self::real_rows(draw).unwrap_or(0);
         let blocks = dim.div_ceil(BLOCK);
-        let mut signs = vec![[0; GROUPS]; rows * blocks];
+        let mut signs = vec![NUMBERS; rows * blocks];
         signs.par_chunks_mut(CHUNK * blocks).enumerate().for_each(|(chunk, signs)| {
             let length = signs.len() / blocks;
             let step = if complex { 2 } else { 1 };
@@ -175,7 +178,7 @@ struct Times<'a, T> {
     signs: &'a [[u8; GROUPS]],
     x: &'a [Lane<T>],
     sums: &'a mut [Lane<T>],
-    tables: &'a mut [[Lane<T>; SUMS]; GROUPS],
+    tables: &'a mut [Lane<T>; GROUPS * SUMS],
 }
 
 impl<T: Scalar> WithSimd for Times<'_, T> {
@@ -184,20 +187,20 @@ impl<T: Scalar> WithSimd for Times<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { signs, x, sums, tables } = self;
-        for (block, (signs, x)) in signs.chunks_exact(sums.len()).zip(x.chunks(BLOCK)).enumerate() {
+        sums.fill([T::ZERO; LANES]);
+        for (signs, x) in signs.chunks_exact(sums.len()).zip(x.chunks(BLOCK)) {
             let mut padded = [[T::ZERO; LANES]; BLOCK];
             padded[..x.len()].copy_from_slice(x);
-            for (table, group) in tables.iter_mut().zip(padded.as_chunks().0) {
+            for (table, group) in tables.as_chunks_mut().0.iter_mut().zip(padded.as_chunks().0) {
                 signed_sums(simd, group, table);
             }
-            for (sum, groups) in sums.iter_mut().zip(signs) {
+            for (sum, &groups) in sums.iter_mut().zip(signs) {
                 let sum = T::registers_mut::<S>(sum);
-                let [a, b, c, d] =
-                    std::array::from_fn(|group| T::registers::<S>(&tables[group][usize::from(groups[group]) % SUMS]));
+                let [a, b, c, d] = groups.map(|group| T::registers::<S>(&tables[usize::from(group)]));
                 for register in 0..sum.len() {
                     let low = T::plus(simd, a[register], b[register]);
                     let four = T::plus(simd, low, T::plus(simd, c[register], d[register]));
-                    sum[register] = if block == 0 { four } else { T::plus(simd, sum[register], four) };
+                    sum[register] = T::plus(simd, sum[register], four);
                 }
             }
         }
@@ -277,7 +280,7 @@ struct Transpose<'a, T> {
     signs: &'a [[u8; GROUPS]],
     v: &'a [Lane<T>],
     gradient: &'a mut [Lane<T>],
-    tables: &'a mut [[Lane<T>; SUMS]; GROUPS],
+    tables: &'a mut [Lane<T>; GROUPS * SUMS],
 }
 
 impl<T: Scalar> WithSimd for Transpose<'_, T> {
@@ -287,14 +290,14 @@ impl<T: Scalar> WithSimd for Transpose<'_, T> {
     fn with_simd<S: Simd>(self, _: S) {
         let Self { signs, v, gradient, tables } = self;
         for (signs, gradient) in signs.chunks_exact(v.len()).zip(gradient.chunks_mut(BLOCK)) {
-            tables.as_flattened_mut().fill([T::ZERO; LANES]);
+            tables.fill([T::ZERO; LANES]);
             for (&v, groups) in v.iter().zip(signs) {
-                for (table, &group) in tables.iter_mut().zip(groups) {
-                    let entry = &mut table[usize::from(group) % SUMS];
+                for &group in groups {
+                    let entry = &mut tables[usize::from(group)];
                     *entry = add(*entry, v);
                 }
             }
-            for (table, gradient) in tables.iter_mut().zip(gradient.chunks_mut(GROUP)) {
+            for (table, gradient) in tables.chunks_exact_mut(SUMS).zip(gradient.chunks_mut(GROUP)) {
                 // Entries with the highest bit set count negatively for the last coordinate, and alike for those before.
                 let mut left = SUMS;
                 for coordinate in (0..GROUP).rev() {
