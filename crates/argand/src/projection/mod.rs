@@ -144,7 +144,8 @@ impl<T: Scalar> Projection<T> {
     /// Lanes of [`Workspace`] that one tile needs.
     pub(crate) fn workspace_lanes(draw: Draw) -> usize {
         match draw.base {
-            Base::Gaussian | Base::Rademacher | Base::TensorSketch => 0,
+            Base::Gaussian | Base::TensorSketch => 0,
+            Base::Rademacher => Rademacher::workspace_lanes(),
             Base::ProductSrht | Base::TensorSrht | Base::Spherical => draw.dim.next_power_of_two(),
         }
     }
@@ -186,7 +187,7 @@ impl<T: Scalar> Projection<T> {
     ) {
         match self {
             Self::Dense(dense) => dense.apply(x, emit),
-            Self::Rademacher(rademacher) => rademacher.apply(x, emit),
+            Self::Rademacher(rademacher) => rademacher.apply(x, &mut workspace.lanes, emit),
             Self::Srht(srht) => srht.apply(x, &mut workspace.lanes, |tile, row, re, im| emit(tile, row, &[re], &[im])),
             Self::CountSketch(_) | Self::TransformedSrht(..) => {
                 for tile in 0..tiles {
@@ -273,7 +274,7 @@ impl<T: Scalar> Projection<T> {
         let [v_re, v_im] = v;
         match self {
             Self::Dense(dense) => dense.add_transpose([v_re, v_im], gradient),
-            Self::Rademacher(rademacher) => rademacher.add_transpose([v_re, v_im], gradient),
+            Self::Rademacher(rademacher) => rademacher.add_transpose([v_re, v_im], &mut workspace.lanes, gradient),
             Self::Srht(srht) => srht.add_transpose([v_re, v_im], &mut workspace.lanes, gradient),
             Self::CountSketch(count) => count.add_transpose([v_re, v_im], &mut workspace.fourier, gradient),
             Self::TransformedSrht(srht, fourier, factor) => {

@@ -4,7 +4,7 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::Draw;
-use crate::lanes::{LANES, Lane, add, scale, sub};
+use crate::lanes::{LANES, Lane, LaneBuffer, add, scale, sub};
 use crate::rng::{Purpose, Stream};
 use crate::scalar::Scalar;
 
@@ -49,22 +49,20 @@ pub(crate) struct Rademacher {
     signs: Vec<[u8; GROUPS]>,
 }
 
-/// What a chunk of rows works with.
-#[repr(align(64))]
-struct Scratch<T> {
-    /// One lane per row: of the projection of Re x, and of Im x.
-    sums: [[Lane<T>; CHUNK]; 2],
-    /// Real and imaginary parts of complex rows.
-    parts: [[Lane<T>; CHUNK / 2]; 2],
-    tables: [Lane<T>; GROUPS * SUMS],
+/// One of the two buffers that a chunk of rows works with: the first for Re x, the second for Im x.
+struct Scratch<'a, T> {
+    /// One lane per real row.
+    sums: &'a mut [Lane<T>],
+    /// Real or imaginary parts of complex rows.
+    parts: &'a mut [Lane<T>],
+    tables: &'a mut [Lane<T>; GROUPS * SUMS],
 }
 
-impl<T: Scalar> Scratch<T> {
-    #[inline(always)]
-    fn new() -> Self {
-        let zero = [T::ZERO; LANES];
-        Self { sums: [[zero; CHUNK]; 2], parts: [[zero; CHUNK / 2]; 2], tables: [zero; GROUPS * SUMS] }
-    }
+/// Takes a buffer apart.
+fn scratch<T: Scalar>(buffer: &mut LaneBuffer<T>) -> Option<Scratch<'_, T>> {
+    let (tables, rest) = buffer.as_mut().split_first_chunk_mut()?;
+    let (sums, parts) = rest.split_at_mut_checked(CHUNK)?;
+    Some(Scratch { sums, parts, tables })
 }
 
 impl Rademacher {
@@ -76,6 +74,11 @@ impl Rademacher {
     pub(super) fn bytes(draw: Draw) -> Option<u64> {
         let bytes = Self::real_rows(draw)?.checked_mul(draw.dim.div_ceil(BLOCK))?.checked_mul(GROUPS)?;
         u64::try_from(bytes).ok()
+    }
+
+    /// Lanes of each of the two buffers of work space.
+    pub(super) const fn workspace_lanes() -> usize {
+        CHUNK + CHUNK / 2 + GROUPS * SUMS
     }
 
     pub(super) fn sample(draw: Draw) -> Self {
@@ -121,19 +124,22 @@ impl Rademacher {
     pub(super) fn apply<T: Scalar>(
         &self,
         [x_re, x_im]: [&[Lane<T>]; 2],
+        [first_buffer, second_buffer]: &mut [LaneBuffer<T>; 2],
         mut emit: impl FnMut(usize, usize, &[Lane<T>], &[Lane<T>]),
     ) {
         let blocks = self.dim.div_ceil(BLOCK);
-        let Scratch { sums: [of_re, of_im], parts: [re, im], tables } = &mut Scratch::new();
+        let Some(Scratch { sums, parts: re, tables }) = scratch(first_buffer) else { return };
+        // Only complex projections have the second one.
+        let mut second = scratch(second_buffer);
         for (first, signs) in self.chunks() {
-            let of_re = &mut of_re[..signs.len() / blocks];
+            let of_re = &mut sums[..signs.len() / blocks];
             for (tile, x) in x_re.chunks_exact(self.dim).enumerate() {
                 pulp::Arch::new().dispatch(Times { signs, x, sums: of_re, tables });
-                if !self.complex {
+                let Some(Scratch { sums, parts: im, .. }) = second.as_mut().filter(|_| self.complex) else {
                     emit(tile, first, of_re, &[]);
                     continue;
-                }
-                let of_im = if x_im.is_empty() { &mut [] } else { &mut of_im[..of_re.len()] };
+                };
+                let of_im = if x_im.is_empty() { &mut [] } else { &mut sums[..of_re.len()] };
                 if !x_im.is_empty() {
                     let x = &x_im[tile * self.dim..][..self.dim];
                     pulp::Arch::new().dispatch(Times { signs, x, sums: of_im, tables });
@@ -145,16 +151,20 @@ impl Rademacher {
         }
     }
 
-    #[inline(always)]
-    pub(super) fn add_transpose<T: Scalar>(&self, [v_re, v_im]: [&[Lane<T>]; 2], gradient: [&mut [Lane<T>]; 2]) {
+    pub(super) fn add_transpose<T: Scalar>(
+        &self,
+        [v_re, v_im]: [&[Lane<T>]; 2],
+        [first_buffer, second_buffer]: &mut [LaneBuffer<T>; 2],
+        [gradient_re, gradient_im]: [&mut [Lane<T>]; 2],
+    ) {
         let blocks = self.dim.div_ceil(BLOCK);
         let half = T::from_f64(0.5);
-        let [gradient_re, gradient_im] = gradient;
-        let Scratch { sums: [for_re, for_im], tables, .. } = &mut Scratch::new();
+        let Some(Scratch { sums: for_re, tables, .. }) = scratch(first_buffer) else { return };
+        let mut second = scratch(second_buffer);
         for (first, signs) in self.chunks() {
             let for_re = &mut for_re[..signs.len() / blocks];
-            let for_im = &mut for_im[..for_re.len()];
-            if self.complex {
+            if let Some(Scratch { sums, .. }) = second.as_mut().filter(|_| self.complex) {
+                let for_im = &mut sums[..for_re.len()];
                 // With w = (u + v)/2 + i(u − v)/2, w (a + ib) is u (a − b)/2 + v (a + b)/2 + i[u (a + b)/2 + v (b − a)/2].
                 let pairs = for_re.as_chunks_mut::<2>().0.iter_mut().zip(for_im.as_chunks_mut::<2>().0);
                 for ((for_re, for_im), (&a, &b)) in pairs.zip(v_re[first..].iter().zip(&v_im[first..])) {
