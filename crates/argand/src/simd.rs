@@ -124,6 +124,7 @@ fn transpose<T: Copy + Default>(square: &[Lane<T>; LANES], quad: usize) -> [Lane
 }
 
 /// Whether a lane starts a cache line.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn starts_line<T>(lane: &Lane<T>) -> bool {
     lane.as_ptr().addr().is_multiple_of(64)
