@@ -187,6 +187,23 @@ mod singles {
             }
             return;
         }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(simd) = specific::<S, V3>(simd) {
+            let (avx, fma) = (simd.avx, simd.fma);
+            for lane in lanes {
+                let [low, high]: [__m256; 2] = cast(*lane);
+                let halves = [avx._mm256_add_ps(low, high), avx._mm256_sub_ps(low, high)];
+                *lane = cast(halves.map(
+                    #[inline(always)]
+                    |v| {
+                        let v = fma._mm256_fmadd_ps(v, half_signs(4), avx._mm256_permute2f128_ps::<1>(v, v));
+                        let v = fma._mm256_fmadd_ps(v, half_signs(2), avx._mm256_permute_ps::<0b01_00_11_10>(v));
+                        fma._mm256_fmadd_ps(v, half_signs(1), avx._mm256_permute_ps::<0b10_11_00_01>(v))
+                    },
+                ));
+            }
+            return;
+        }
         let _ = simd;
         super::hadamard(lanes);
     }
@@ -250,6 +267,12 @@ mod singles {
         }
         let _ = simd;
         super::transpose(square, quad)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn half_signs(stride: usize) -> __m256 {
+        cast(signs(stride).as_chunks::<8>().0[0])
     }
 
     #[cfg(target_arch = "x86_64")]
