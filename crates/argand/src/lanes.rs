@@ -175,7 +175,9 @@ impl<T: Scalar> WithSimd for Store<'_, '_, T> {
             } else {
                 for row in 0..LANES.min(out.rows() - first) {
                     let values = out.row_mut(first + row)[column..].iter_mut().step_by(step);
-                    values.zip(&*piece).for_each(|(value, lane)| *value = lane[row]);
+                    for (value, lane) in values.zip(&*piece) {
+                        *value = lane[row];
+                    }
                 }
             }
             column += step * next.len();
