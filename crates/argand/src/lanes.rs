@@ -73,9 +73,9 @@ pub(crate) fn load<T: Scalar>(input: &Input<'_, T>, first: usize, root_gamma: T,
         Input::Dense(rows) => pulp::Arch::new().dispatch(Load { rows, first, root_gamma, lanes: body }),
         Input::Sparse(rows) => {
             body.fill([T::ZERO; LANES]);
-            for row in 0..LANES.min(rows.rows().saturating_sub(first)) {
-                rows.row(first + row).for_each(|(column, value)| body[column][row] += value * root_gamma);
-            }
+            let count = LANES.min(rows.rows().saturating_sub(first));
+            let entries = (0..count).flat_map(|row| rows.row(first + row).map(move |entry| (row, entry)));
+            entries.for_each(|(row, (column, value))| body[column][row] += value * root_gamma);
         }
     }
     constant.fill([root_coef0; LANES]);
@@ -221,7 +221,9 @@ impl<T: Scalar> WithSimd for Store<'_, '_, T> {
             } else {
                 for row in 0..LANES.min(out.rows() - first) {
                     let values = out.row_mut(first + row)[column..].iter_mut().step_by(step);
-                    values.zip(&*piece).for_each(|(value, lane)| *value = lane[row]);
+                    for (value, lane) in values.zip(&*piece) {
+                        *value = lane[row];
+                    }
                 }
             }
             column += step * next.len();
@@ -301,11 +303,10 @@ pub(crate) fn put<T: Scalar, S: Simd>(
                 }
             }
             [square] => {
-                let values = T::transpose(simd, square, quad);
-                for row in 0..4 {
+                for (row, &values) in T::transpose(simd, square, quad).iter().enumerate() {
                     if 4 * quad + row < rows {
                         let (to, _) = out.row_mut(first + 4 * quad + row)[column..][..LANES].as_chunks_mut();
-                        write(simd, values[row], &mut to[0], streamed);
+                        write(simd, values, &mut to[0], streamed);
                     }
                 }
             }

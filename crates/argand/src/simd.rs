@@ -124,6 +124,7 @@ fn transpose<T: Copy + Default>(square: &[Lane<T>; LANES], quad: usize) -> [Lane
 }
 
 /// Whether a lane starts a cache line.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn starts_line<T>(lane: &Lane<T>) -> bool {
     lane.as_ptr().addr().is_multiple_of(64)
@@ -183,6 +184,23 @@ mod singles {
                 let v = avx._mm512_fmadd_ps(v, cast(signs(2)), avx._mm512_permute_ps::<0b01_00_11_10>(v));
                 let v = avx._mm512_fmadd_ps(v, cast(signs(1)), avx._mm512_permute_ps::<0b10_11_00_01>(v));
                 *lane = cast(v);
+            }
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(simd) = specific::<S, V3>(simd) {
+            let (avx, fma) = (simd.avx, simd.fma);
+            for lane in lanes {
+                let [low, high]: [__m256; 2] = cast(*lane);
+                let halves = [avx._mm256_add_ps(low, high), avx._mm256_sub_ps(low, high)];
+                *lane = cast(halves.map(
+                    #[inline(always)]
+                    |v| {
+                        let v = fma._mm256_fmadd_ps(v, half_signs(4), avx._mm256_permute2f128_ps::<1>(v, v));
+                        let v = fma._mm256_fmadd_ps(v, half_signs(2), avx._mm256_permute_ps::<0b01_00_11_10>(v));
+                        fma._mm256_fmadd_ps(v, half_signs(1), avx._mm256_permute_ps::<0b10_11_00_01>(v))
+                    },
+                ));
             }
             return;
         }
@@ -249,6 +267,12 @@ mod singles {
         }
         let _ = simd;
         super::transpose(square, quad)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn half_signs(stride: usize) -> __m256 {
+        cast(signs(stride).as_chunks::<8>().0[0])
     }
 
     #[cfg(target_arch = "x86_64")]

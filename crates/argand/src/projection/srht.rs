@@ -360,8 +360,9 @@ impl<T: Scalar> WithSimd for WriteProducts<'_, '_, T> {
             check.look_at(new_im);
             match parts {
                 Parts::Interleaved => {
-                    let pairs = other.0.as_chunks_mut::<2>().0.iter_mut();
-                    pairs.zip(new_re.iter().zip(&*new_im)).for_each(|(pair, (&re, &im))| *pair = [re, im]);
+                    for (pair, (&re, &im)) in other.0.as_chunks_mut().0.iter_mut().zip(new_re.iter().zip(&*new_im)) {
+                        *pair = [re, im];
+                    }
                     put(simd, &other.0[..2 * count], out, first, 2 * row, streamed);
                 }
                 Parts::Apart => {

@@ -391,6 +391,7 @@ impl<T: Scalar> Product<T> {
             let mut loaded = None;
             let mut factors = Vec::with_capacity(operands.size_hint().0);
             for operand in operands.clone() {
+                // Every factor of a flat sketch reads an input, and `fused_lanes` has seen that each has a transform.
                 let (Source::Input(input), Projection::Srht(srht)) = (operand.source, &operand.projection) else {
                     continue;
                 };
@@ -446,8 +447,8 @@ impl<T: Scalar> Product<T> {
         finite
     }
 
-    /// Computes all joins; the result, times √m, is in the last one's slot. With `KEEP`, for one tile, every projected operand is
-    /// left in `kept`, in the order of computation.
+    /// Computes all joins; the result, times √m, is in the last one's slot. With `KEEP`, for one tile, every projected
+    /// operand is left in `kept`, in the order of computation.
     #[inline(always)]
     fn products<const KEEP: bool>(
         &self,
