@@ -4,15 +4,23 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::Draw;
-use crate::lanes::{Aligned, LANES, Lane, add, scale, sub};
+use crate::lanes::{LANES, Lane, LaneBuffer, add, scale, sub};
 use crate::rng::{Purpose, Stream};
 use crate::scalar::Scalar;
 
 /// Real rows computed together. Their sums stay in registers: 6 x 4 of 32, or 6 x 2 of 16.
 const PANEL: usize = 6;
 
-/// Tiles computed together.
+/// Tiles whose sums are in registers together.
 const TILES: usize = 4;
+
+/// Tiles that share a pass over the weights.
+const SHARING: usize = 2 * TILES;
+
+/// Columns at a time, and panels that go through them before the next ones: what the panels have in common, [`SHARING`] tiles
+/// of this length, stays in a second-level cache.
+const DEPTH: usize = 512;
+const PANELS: usize = 64;
 
 /// An m × d matrix with independent entries of mean 0 and E|w|² = 1.
 ///
@@ -83,20 +91,17 @@ impl<T: Scalar> Dense<T> {
         mut emit: impl FnMut(usize, usize, &[Lane<T>], &[Lane<T>]),
     ) {
         let per_panel = panel_rows(self.complex);
-        let zero = [T::ZERO; LANES];
-        let (mut of_re, mut of_im) = (Aligned([[zero; PANEL]; TILES]), Aligned([[zero; PANEL]; TILES]));
-        for (panel, weights) in self.weights.chunks_exact(PANEL * self.dim).enumerate() {
-            let (columns, _) = weights.as_chunks::<PANEL>();
-            let first = panel * per_panel;
-            let rows = per_panel.min(self.rows - first);
-            for (group, x) in x_re.chunks(TILES * self.dim).enumerate() {
-                let tiles = x.len() / self.dim;
-                pulp::Arch::new().dispatch(Times { columns, x, sums: &mut of_re.0[..tiles] });
+        let panels = if self.dim > DEPTH { PANELS } else { 1 };
+        let [mut of_re, mut of_im] = [x_re, x_im].map(|x| LaneBuffer::new(PANEL * panels * SHARING.min(x.len())));
+        let (of_re, of_im) = (of_re.as_mut().as_chunks_mut().0, of_im.as_mut().as_chunks_mut().0);
+        for (group, x) in x_re.chunks(SHARING * self.dim).enumerate() {
+            let tiles = x.len() / self.dim;
+            for (chunk, weights) in self.weights.chunks(panels * PANEL * self.dim).enumerate() {
+                self.multiply(weights, x, of_re);
                 if !x_im.is_empty() {
                     // Only complex projections meet complex vectors: (a + ib)(c + id).
-                    let x = &x_im[group * TILES * self.dim..][..x.len()];
-                    pulp::Arch::new().dispatch(Times { columns, x, sums: &mut of_im.0[..tiles] });
-                    for (sums, other) in of_re.0.iter_mut().zip(&of_im.0) {
+                    self.multiply(weights, &x_im[group * SHARING * self.dim..][..x.len()], of_im);
+                    for (sums, other) in of_re.iter_mut().zip(&*of_im) {
                         for within in 0..per_panel {
                             let im = (within + per_panel) % PANEL;
                             sums[within] = sub(sums[within], other[im]);
@@ -104,9 +109,28 @@ impl<T: Scalar> Dense<T> {
                         }
                     }
                 }
-                for (tile, sums) in of_re.0[..tiles].iter().enumerate() {
-                    let im = if self.complex { &sums[per_panel..][..rows] } else { &[] };
-                    emit(group * TILES + tile, first, &sums[..rows], im);
+                for panel in 0..weights.len() / (PANEL * self.dim) {
+                    let first = (chunk * panels + panel) * per_panel;
+                    let rows = per_panel.min(self.rows - first);
+                    for (tile, sums) in of_re[panel * tiles..][..tiles].iter().enumerate() {
+                        let im = if self.complex { &sums[per_panel..][..rows] } else { &[] };
+                        emit(group * SHARING + tile, first, &sums[..rows], im);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The products of some panels with some tiles: for every panel, for every tile.
+    fn multiply(&self, weights: &[T], x: &[Lane<T>], sums: &mut [[Lane<T>; PANEL]]) {
+        let (dim, tiles) = (self.dim, x.len() / self.dim);
+        for start in (0..dim).step_by(DEPTH) {
+            let depth = DEPTH.min(dim - start);
+            for (weights, sums) in weights.chunks_exact(PANEL * dim).zip(sums.chunks_exact_mut(tiles)) {
+                let columns = &weights.as_chunks().0[start..][..depth];
+                for (group, sums) in sums.chunks_mut(TILES).enumerate() {
+                    let x = &x[group * TILES * dim + start..];
+                    pulp::Arch::new().dispatch(Times { columns, x, stride: dim, more: start > 0, sums });
                 }
             }
         }
@@ -146,10 +170,13 @@ fn add_panel_transposed<T: Scalar>(columns: &[[T; PANEL]], v: [Lane<T>; PANEL], 
     }
 }
 
-/// The products of a panel's rows with up to [`TILES`] tiles, one after the other in `x`.
+/// The products of a panel's rows with up to [`TILES`] tiles, which begin every `stride` lanes.
 struct Times<'a, T> {
     columns: &'a [[T; PANEL]],
     x: &'a [Lane<T>],
+    stride: usize,
+    /// Whether to add to the sums rather than to replace them.
+    more: bool,
     sums: &'a mut [[Lane<T>; PANEL]],
 }
 
@@ -179,11 +206,20 @@ impl<T: Scalar> Times<'_, T> {
     /// The registers from `first` on, counted tile by tile.
     #[inline(always)]
     fn some<S: Simd, const COUNT: usize>(&mut self, simd: S, first: usize) {
-        let Self { columns, x, sums } = self;
-        let (width, dim) = (size_of::<Lane<T>>() / size_of::<T::Register<S>>(), columns.len());
+        let Self { columns, x, stride, more, sums } = self;
+        let width = size_of::<Lane<T>>() / size_of::<T::Register<S>>();
         let place: [_; COUNT] = std::array::from_fn(|index| ((first + index) / width, (first + index) % width));
-        let x = place.map(|(tile, register)| &T::registers::<S>(x[tile * dim..][..dim].as_flattened())[register..]);
+        let x = place.map(|(tile, register)| {
+            &T::registers::<S>(x[tile * *stride..][..columns.len()].as_flattened())[register..]
+        });
         let mut registers = [[T::splat(simd, T::ZERO); COUNT]; PANEL];
+        if *more {
+            for (row, registers) in registers.iter_mut().enumerate() {
+                for ((tile, register), sum) in place.into_iter().zip(registers) {
+                    *sum = T::registers::<S>(&sums[tile][row])[register];
+                }
+            }
+        }
         for (k, column) in columns.iter().enumerate() {
             let x = x.map(|x| x[k * width]);
             for (sums, &weight) in registers.iter_mut().zip(column) {
@@ -221,4 +257,52 @@ fn entries(draw: Draw, row: usize) -> Vec<[f64; 2]> {
     }
     let both = |(re, im)| [re, im].map(|part: f64| [part * std::f64::consts::SQRT_2, 0.0]);
     (0..draw.dim.div_ceil(2)).flat_map(|_| both(stream.complex_normal())).take(draw.dim).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::everywhere;
+
+    struct Product<'a> {
+        columns: &'a [[f32; PANEL]],
+        x: &'a [Lane<f32>],
+        tiles: usize,
+    }
+
+    impl WithSimd for Product<'_> {
+        type Output = Vec<[Lane<f32>; PANEL]>;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
+            let mut sums = vec![[[f32::NAN; LANES]; PANEL]; self.tiles];
+            let stride = self.columns.len();
+            let half = stride / 2;
+            let (start, end) = self.columns.split_at(half);
+            Times { columns: start, x: self.x, stride, more: false, sums: &mut sums }.with_simd(simd);
+            Times { columns: end, x: &self.x[half..], stride, more: true, sums: &mut sums }.with_simd(simd);
+            sums
+        }
+    }
+
+    /// Sums of products of small integers are exact, fused or not.
+    #[test]
+    fn panels_are_the_defined_ones() {
+        for (dim, tiles) in [(1, 1), (2, 2), (7, 3), (16, 4), (33, 4)] {
+            let value = |at: usize| ((at * 7) % 11) as f32 - 5.0;
+            let columns: Vec<[f32; PANEL]> =
+                (0..dim).map(|k| std::array::from_fn(|row| value(3 * k + 5 * row))).collect();
+            let x: Vec<Lane<f32>> = (0..tiles * dim).map(|at| std::array::from_fn(|row| value(at * 2 + row))).collect();
+            for (name, sums) in everywhere(|| Product { columns: &columns, x: &x, tiles }) {
+                for (tile, sums) in sums.iter().enumerate() {
+                    for (row, sums) in sums.iter().enumerate() {
+                        for (lane, &sum) in sums.iter().enumerate() {
+                            let want: f32 = (0..dim).map(|k| columns[k][row] * x[tile * dim + k][lane]).sum();
+                            assert!(sum == want, "{name}: {dim} x {tiles}");
+                        }
+                    }
+                }
+            }
+        }
+    }
 }

@@ -326,3 +326,64 @@ impl<T: Scalar> WithSimd for Transpose<'_, T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::everywhere;
+
+    struct Product<'a> {
+        signs: &'a [[u8; GROUPS]],
+        x: &'a [Lane<f32>],
+        sums: Vec<Lane<f32>>,
+    }
+
+    impl WithSimd for Product<'_> {
+        type Output = Vec<Lane<f32>>;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(mut self, simd: S) -> Vec<Lane<f32>> {
+            let tables = &mut [[f32::NAN; LANES]; GROUPS * SUMS];
+            Times { signs: self.signs, x: self.x, sums: &mut self.sums, tables }.with_simd(simd);
+            self.sums
+        }
+    }
+
+    /// Sums of small integers are exact: every instruction set gives the sum that the definition gives.
+    #[test]
+    fn sums_are_the_defined_ones() {
+        for (dim, rows) in [(1, 1), (5, 3), (6, 2), (7, 9), (23, 17), (24, 512), (25, 40), (100, 513)] {
+            let draw = Draw {
+                base: crate::spec::Base::Rademacher,
+                complex: false,
+                seed: 9,
+                factor: 1,
+                sorted: false,
+                dim,
+                rows,
+            };
+            let rademacher = Rademacher::sample(draw);
+            let x: Vec<Lane<f32>> =
+                (0..dim).map(|at| std::array::from_fn(|row| ((at * 5 + row * 3) % 13) as f32 - 6.0)).collect();
+            for (first, signs) in rademacher.chunks() {
+                let count = signs.len() / dim.div_ceil(BLOCK);
+                let want: Vec<Lane<f32>> = (first..first + count)
+                    .map(|row| {
+                        let row = u32::try_from(row).unwrap();
+                        let bits = Stream::new(9, Purpose::Weights, 1, row).small_integers(1, dim);
+                        bits.iter().zip(&x).fold(
+                            [0.0; LANES],
+                            |sum, (bit, &x)| {
+                                if *bit == 0 { add(sum, x) } else { sub(sum, x) }
+                            },
+                        )
+                    })
+                    .collect();
+                let sums = vec![[f32::NAN; LANES]; count];
+                for (name, got) in everywhere(|| Product { signs, x: &x, sums: sums.clone() }) {
+                    assert!(got == want, "{name}: {dim} x {rows}");
+                }
+            }
+        }
+    }
+}
