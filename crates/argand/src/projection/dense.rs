@@ -288,7 +288,7 @@ mod tests {
     /// Sums of products of small integers are exact, fused or not.
     #[test]
     fn panels_are_the_defined_ones() {
-        for (dim, tiles) in [(1, 1), (2, 2), (7, 3), (16, 4), (33, 4)] {
+        for (dim, tiles) in [(2, 1), (3, 2), (7, 3), (16, 4), (33, 4)] {
             let value = |at: usize| ((at * 7) % 11) as f32 - 5.0;
             let columns: Vec<[f32; PANEL]> =
                 (0..dim).map(|k| std::array::from_fn(|row| value(3 * k + 5 * row))).collect();

@@ -14,7 +14,7 @@ use crate::projection::Transformed;
 use crate::scalar::Scalar;
 
 /// A transform of all rows, one after the other, in place, with work space.
-type Transform<T> = Arc<dyn Fn(&mut [Complex<T>], &mut [Complex<T>]) + Send + Sync>;
+type Transform<T> = Box<dyn Fn(&mut [Complex<T>], &mut [Complex<T>]) + Send + Sync>;
 
 /// Plans for one length, any length, both ways, without normalisation.
 #[derive(Clone)]
@@ -28,7 +28,13 @@ enum Plan<T> {
     /// Powers of two: all rows at once, in lanes.
     Lanes(Arc<Radix4<T>>),
     /// Other lengths.
-    Rows { scratch: usize, forward: Transform<T>, inverse: Transform<T> },
+    Rows(Arc<PerRow<T>>),
+}
+
+struct PerRow<T> {
+    scratch: usize,
+    forward: Transform<T>,
+    inverse: Transform<T>,
 }
 
 impl<T> fmt::Debug for Fourier<T> {
@@ -46,12 +52,12 @@ impl<T: FftNum + Scalar> Fourier<T> {
         }
         let mut planner = FftPlanner::new();
         let (forward, inverse) = (planner.plan_fft_forward(length), planner.plan_fft_inverse(length));
-        let plan = Plan::Rows {
+        let per_row = PerRow {
             scratch: forward.get_inplace_scratch_len().max(inverse.get_inplace_scratch_len()),
-            forward: Arc::new(move |rows, scratch| forward.process_with_scratch(rows, scratch)),
-            inverse: Arc::new(move |rows, scratch| inverse.process_with_scratch(rows, scratch)),
+            forward: Box::new(move |rows, scratch| forward.process_with_scratch(rows, scratch)),
+            inverse: Box::new(move |rows, scratch| inverse.process_with_scratch(rows, scratch)),
         };
-        Self { length, plan }
+        Self { length, plan: Plan::Rows(Arc::new(per_row)) }
     }
 }
 
@@ -79,8 +85,8 @@ impl<T: Scalar> Fourier<T> {
             Plan::Lanes(radix4) => {
                 Data::Lanes { parts: [LaneBuffer::new(length), LaneBuffer::new(length)], positions: radix4.clone() }
             }
-            Plan::Rows { scratch, .. } => {
-                Data::Rows { rows: vec![zero; LANES * length], scratch: vec![zero; *scratch] }
+            Plan::Rows(per_row) => {
+                Data::Rows { rows: vec![zero; LANES * length], scratch: vec![zero; per_row.scratch] }
             }
         };
         FourierRows { length, data }
@@ -92,7 +98,7 @@ impl<T: Scalar> Fourier<T> {
             (Plan::Lanes(radix4), Data::Lanes { parts: [re, im], .. }) => {
                 pulp::Arch::new().dispatch(Frequencies { radix4, re: re.as_mut(), im: im.as_mut() });
             }
-            (Plan::Rows { forward, .. }, Data::Rows { rows, scratch }) => forward(rows, scratch),
+            (Plan::Rows(per_row), Data::Rows { rows, scratch }) => (per_row.forward)(rows, scratch),
             _ => {}
         }
     }
@@ -104,7 +110,7 @@ impl<T: Scalar> Fourier<T> {
             (Plan::Lanes(radix4), Data::Lanes { parts: [re, im], .. }) => {
                 pulp::Arch::new().dispatch(Frequencies { radix4, re: im.as_mut(), im: re.as_mut() });
             }
-            (Plan::Rows { inverse, .. }, Data::Rows { rows, scratch }) => inverse(rows, scratch),
+            (Plan::Rows(per_row), Data::Rows { rows, scratch }) => (per_row.inverse)(rows, scratch),
             _ => {}
         }
     }
