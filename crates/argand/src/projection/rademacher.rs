@@ -197,22 +197,39 @@ impl<T: Scalar> WithSimd for Times<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { signs, x, sums, tables } = self;
-        sums.fill([T::ZERO; LANES]);
-        for (signs, x) in signs.chunks_exact(sums.len()).zip(x.chunks(BLOCK)) {
+        for (block, (signs, x)) in signs.chunks_exact(sums.len()).zip(x.chunks(BLOCK)).enumerate() {
             let mut padded = [[T::ZERO; LANES]; BLOCK];
             padded[..x.len()].copy_from_slice(x);
             for (table, group) in tables.as_chunks_mut().0.iter_mut().zip(padded.as_chunks().0) {
                 signed_sums(simd, group, table);
             }
-            for (sum, &groups) in sums.iter_mut().zip(signs) {
-                let sum = T::registers_mut::<S>(sum);
-                let [a, b, c, d] = groups.map(|group| T::registers::<S>(&tables[usize::from(group)]));
-                for register in 0..sum.len() {
-                    let low = T::plus(simd, a[register], b[register]);
-                    let four = T::plus(simd, low, T::plus(simd, c[register], d[register]));
-                    sum[register] = T::plus(simd, sum[register], four);
-                }
+            if block == 0 {
+                look_up::<T, S, false>(simd, signs, tables, sums);
+            } else {
+                look_up::<T, S, true>(simd, signs, tables, sums);
             }
+        }
+    }
+}
+
+/// The sums of a block for every row, added to what is there if there is `MORE`.
+#[inline(always)]
+fn look_up<T: Scalar, S: Simd, const MORE: bool>(
+    simd: S,
+    signs: &[[u8; GROUPS]],
+    tables: &[Lane<T>; GROUPS * SUMS],
+    sums: &mut [Lane<T>],
+) {
+    for (sum, &groups) in sums.iter_mut().zip(signs) {
+        let sum = T::registers_mut::<S>(sum);
+        let [a, b, c, d] = groups.map(
+            #[inline(always)]
+            |group| T::registers::<S>(&tables[usize::from(group)]),
+        );
+        for register in 0..sum.len() {
+            let low = T::plus(simd, a[register], b[register]);
+            let four = T::plus(simd, low, T::plus(simd, c[register], d[register]));
+            sum[register] = if MORE { T::plus(simd, sum[register], four) } else { four };
         }
     }
 }
