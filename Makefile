@@ -5,7 +5,7 @@ CARGO ?= cargo
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: demo test test-slow bench figures clean
+.PHONY: demo test test-slow bench instructions figures clean
 
 # The sketches at work on handwritten digits.
 demo:
@@ -27,13 +27,20 @@ test-slow:
 	scripts/memory-test.sh "$$($(CARGO) metadata --format-version 1 --no-deps | \
 		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
 
-# Times beside the alternatives, one thread each, in one run.
+# Times beside the alternatives and the limits of the machine, in one run of some minutes. ARGS may name sections (fwht,
+# features, scaling, sparse, threads) and hold --docs, which puts tables and pictures into docs/.
 bench: $(VENV)/sklearn
-	ARGAND_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) bench --locked --package argand
+	ARGAND_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) bench --locked --package argand -- $(ARGS)
+
+# Instructions per row, which do not depend on what else the machine does. Needs valgrind.
+instructions:
+	$(CARGO) build --locked --release --package argand --example instructions
+	scripts/instructions.sh "$$($(CARGO) metadata --format-version 1 --no-deps | \
+		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/examples/instructions"
 
 $(VENV)/sklearn:
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement crates/argand/benches/requirements.txt
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement crates/argand/benches/features/requirements.txt
 	touch $@
 
 # The pictures in the README and in docs/math.md.

@@ -4,7 +4,9 @@
 //! butterfly of the Hadamard transform, a sampled coordinate and a weight then act on whole vectors of rows, without
 //! shuffles on any instruction set, and in the same order for every row, whatever the block it is computed in.
 
-use crate::rows::{Input, RowsMut};
+use pulp::{Simd, WithSimd};
+
+use crate::rows::{Input, Rows, RowsMut};
 use crate::scalar::Scalar;
 
 /// Rows in a tile: one AVX-512 register of `f32`.
@@ -65,33 +67,103 @@ pub(crate) fn complex_mul<T: Scalar>(a: (Lane<T>, Lane<T>), b: (Lane<T>, Lane<T>
 /// finite numbers that nobody reads.
 ///
 /// `tile` has one lane per coordinate of x̃: the constant is there when it has one more lane than `input` columns.
-#[inline(always)]
 pub(crate) fn load<T: Scalar>(input: &Input<'_, T>, first: usize, root_gamma: T, root_coef0: T, tile: &mut [Lane<T>]) {
-    let columns = input.columns();
-    let rows = LANES.min(input.rows().saturating_sub(first));
-    let (body, constant) = tile.split_at_mut(columns);
+    let (body, constant) = tile.split_at_mut(input.columns());
     match input {
-        Input::Dense(dense) => {
-            if rows < LANES {
-                body.fill([T::ZERO; LANES]);
-            }
-            // Square pieces keep both sides of the transposition in the first-level cache.
-            for (piece, lanes) in body.chunks_mut(LANES).enumerate() {
-                for row in 0..rows {
-                    let values = &dense.row(first + row)[piece * LANES..];
-                    for (lane, &value) in lanes.iter_mut().zip(values) {
-                        lane[row] = value * root_gamma;
-                    }
-                }
-            }
-        }
-        Input::Sparse(sparse) => {
+        Input::Dense(rows) => pulp::Arch::new().dispatch(Load { rows, first, root_gamma, lanes: body }),
+        Input::Sparse(rows) => {
             body.fill([T::ZERO; LANES]);
-            let entries = (0..rows).flat_map(|row| sparse.row(first + row).map(move |entry| (row, entry)));
+            let count = LANES.min(rows.rows().saturating_sub(first));
+            let entries = (0..count).flat_map(|row| rows.row(first + row).map(move |entry| (row, entry)));
             entries.for_each(|(row, (column, value))| body[column][row] += value * root_gamma);
         }
     }
     constant.fill([root_coef0; LANES]);
+}
+
+struct Load<'a, 'b, T> {
+    rows: &'a Rows<'b, T>,
+    first: usize,
+    root_gamma: T,
+    lanes: &'a mut [Lane<T>],
+}
+
+impl<T: Scalar> WithSimd for Load<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { rows, first, root_gamma, lanes } = self;
+        let count = LANES.min(rows.rows().saturating_sub(first));
+        let mut square = Aligned([[T::ZERO; LANES]; LANES]);
+        let (pieces, rest) = lanes.as_chunks_mut::<LANES>();
+        let whole = pieces.len() * LANES;
+        for (piece, lanes) in pieces.iter_mut().enumerate() {
+            for row in 0..count {
+                let (values, _) = rows.row(first + row).as_chunks::<LANES>();
+                square.0[row] = scale(values[piece], root_gamma);
+            }
+            for (quad, lanes) in lanes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                *lanes = T::transpose(simd, &square.0, quad);
+            }
+        }
+        rest.fill([T::ZERO; LANES]);
+        for row in 0..count {
+            for (lane, &value) in rest.iter_mut().zip(&rows.row(first + row)[whole..]) {
+                lane[row] = value * root_gamma;
+            }
+        }
+    }
+}
+
+/// Lanes that a kernel keeps in the first-level cache; no vector straddles two cache lines.
+#[repr(align(64))]
+pub(crate) struct Aligned<L>(pub(crate) L);
+
+/// Multiplies `re` and `im` by new factors, or, if `first`, replaces them. `im` is empty if factors are real.
+pub(crate) fn multiply<T: Scalar>(
+    re: &mut [Lane<T>],
+    im: &mut [Lane<T>],
+    new_re: &[Lane<T>],
+    new_im: &[Lane<T>],
+    first: bool,
+) {
+    if first {
+        re.copy_from_slice(new_re);
+        im.copy_from_slice(&new_im[..im.len()]);
+    } else {
+        pulp::Arch::new().dispatch(Multiply { re, im, new_re, new_im });
+    }
+}
+
+struct Multiply<'a, T> {
+    re: &'a mut [Lane<T>],
+    im: &'a mut [Lane<T>],
+    new_re: &'a [Lane<T>],
+    new_im: &'a [Lane<T>],
+}
+
+impl<T: Scalar> WithSimd for Multiply<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let re = T::registers_mut::<S>(self.re.as_flattened_mut());
+        let im = T::registers_mut::<S>(self.im.as_flattened_mut());
+        let (new_re, new_im) = (self.new_re.as_flattened(), self.new_im.as_flattened());
+        let (new_re, new_im) = (T::registers::<S>(new_re), T::registers::<S>(new_im));
+        if im.is_empty() {
+            for (re, &new) in re.iter_mut().zip(new_re) {
+                *re = T::times(simd, *re, new);
+            }
+            return;
+        }
+        for ((re, im), (&new_re, &new_im)) in re.iter_mut().zip(im).zip(new_re.iter().zip(new_im)) {
+            let (a, b) = (*re, *im);
+            *re = T::minus(simd, T::times(simd, a, new_re), T::times(simd, b, new_im));
+            *im = T::plus(simd, T::times(simd, a, new_im), T::times(simd, b, new_re));
+        }
+    }
 }
 
 /// Where the columns of a lane go in a row of output: column of lane l is `start + l * step`.
@@ -101,46 +173,168 @@ pub(crate) struct Layout {
     pub(crate) step: usize,
 }
 
-/// Writes `lanes`, times `factor`, into the rows of `out` from `first` on; reports whether all values are finite.
-#[inline(always)]
+/// Writes `lanes`, times `factor`, into the rows of `out` from `first` on, past the caches if `streamed`; reports whether
+/// all values are finite.
 pub(crate) fn store<T: Scalar>(
     lanes: &[Lane<T>],
     factor: T,
     layout: Layout,
     out: &mut RowsMut<'_, T>,
     first: usize,
+    streamed: bool,
 ) -> bool {
-    let rows = LANES.min(out.rows() - first);
-    let mut finite = true;
-    for (piece, lanes) in lanes.chunks(LANES).enumerate() {
-        let start = layout.start + piece * LANES * layout.step;
-        for row in 0..rows {
-            let values = &mut out.row_mut(first + row)[start..];
-            if layout.step == 1 {
-                for (value, lane) in values.iter_mut().zip(lanes) {
-                    *value = lane[row] * factor;
-                    finite &= value.is_finite();
-                }
+    pulp::Arch::new().dispatch(Store { lanes, factor, layout, out, first, streamed })
+}
+
+struct Store<'a, 'b, T> {
+    lanes: &'a [Lane<T>],
+    factor: T,
+    layout: Layout,
+    out: &'a mut RowsMut<'b, T>,
+    first: usize,
+    streamed: bool,
+}
+
+impl<T: Scalar> WithSimd for Store<'_, '_, T> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> bool {
+        let Self { mut lanes, factor, layout: Layout { start: mut column, step }, out, first, streamed } = self;
+        let mut check = FiniteCheck::new(simd);
+        let mut piece = Aligned([[T::ZERO; LANES]; PIECE]);
+        // A short piece first, so that the others start cache lines.
+        let mut length = match out.before_line(column) {
+            short if short > 0 && step == 1 => short,
+            _ => PIECE,
+        };
+        while !lanes.is_empty() {
+            let (next, rest) = lanes.split_at(length.min(lanes.len()));
+            (lanes, length) = (rest, PIECE);
+            let piece = &mut piece.0[..next.len()];
+            for (new, &lane) in piece.iter_mut().zip(next) {
+                *new = scale(lane, factor);
+            }
+            check.look_at(piece);
+            if step == 1 {
+                put(simd, piece, out, first, column, streamed);
             } else {
-                for (value, lane) in values.iter_mut().step_by(layout.step).zip(lanes) {
-                    *value = lane[row] * factor;
-                    finite &= value.is_finite();
+                for row in 0..LANES.min(out.rows() - first) {
+                    let values = out.row_mut(first + row)[column..].iter_mut().step_by(step);
+                    for (value, lane) in values.zip(&*piece) {
+                        *value = lane[row];
+                    }
                 }
+            }
+            column += step * next.len();
+        }
+        check.all_finite()
+    }
+}
+
+/// Whether all of many lanes are finite, at the price of one addition each.
+///
+/// Zero times a number that is not finite is NaN, and stays so in a sum. Four sums, so that none waits for another.
+pub(crate) struct FiniteCheck<T: Scalar, S: Simd> {
+    simd: S,
+    sums: [T::Register<S>; 4],
+}
+
+impl<T: Scalar, S: Simd> FiniteCheck<T, S> {
+    #[inline(always)]
+    pub(crate) fn new(simd: S) -> Self {
+        Self { simd, sums: [T::splat(simd, T::ZERO); 4] }
+    }
+
+    #[inline(always)]
+    pub(crate) fn look_at(&mut self, lanes: &[Lane<T>]) {
+        let zero = T::splat(self.simd, T::ZERO);
+        let [mut a, mut b, mut c, mut d] = self.sums;
+        let (fours, rest) = T::registers::<S>(lanes.as_flattened()).as_chunks::<4>();
+        for four in fours {
+            a = T::plus_product(self.simd, a, four[0], zero);
+            b = T::plus_product(self.simd, b, four[1], zero);
+            c = T::plus_product(self.simd, c, four[2], zero);
+            d = T::plus_product(self.simd, d, four[3], zero);
+        }
+        for &register in rest {
+            a = T::plus_product(self.simd, a, register, zero);
+        }
+        self.sums = [a, b, c, d];
+    }
+
+    #[inline(always)]
+    pub(crate) fn all_finite(self) -> bool {
+        let [a, b, c, d] = self.sums;
+        let mut sum = [T::ZERO; LANES];
+        let both = T::plus(self.simd, T::plus(self.simd, a, b), T::plus(self.simd, c, d));
+        T::registers_mut::<S>(&mut sum)[0] = both;
+        sum == [T::ZERO; LANES]
+    }
+}
+
+/// Lanes that are written together: neighbouring pairs of cache lines are written faster than single ones.
+pub(crate) const PIECE: usize = 2 * LANES;
+
+/// Writes at most [`PIECE`] lanes into neighbouring columns of the rows of `out` from `first` on, past the caches if
+/// `streamed` and where cache lines start.
+#[inline(always)]
+pub(crate) fn put<T: Scalar, S: Simd>(
+    simd: S,
+    lanes: &[Lane<T>],
+    out: &mut RowsMut<'_, T>,
+    first: usize,
+    column: usize,
+    streamed: bool,
+) {
+    let rows = LANES.min(out.rows() - first);
+    let (squares, rest) = lanes.as_chunks::<LANES>();
+    // Loops of constant length, so that transposed values stay in registers.
+    for quad in 0..rows.div_ceil(4) {
+        match squares {
+            [left, right] => {
+                let (left, right) = (T::transpose(simd, left, quad), T::transpose(simd, right, quad));
+                for row in 0..4 {
+                    if 4 * quad + row < rows {
+                        let (to, _) = out.row_mut(first + 4 * quad + row)[column..][..PIECE].as_chunks_mut();
+                        write(simd, left[row], &mut to[0], streamed);
+                        write(simd, right[row], &mut to[1], streamed);
+                    }
+                }
+            }
+            [square] => {
+                for (row, &values) in T::transpose(simd, square, quad).iter().enumerate() {
+                    if 4 * quad + row < rows {
+                        let (to, _) = out.row_mut(first + 4 * quad + row)[column..][..LANES].as_chunks_mut();
+                        write(simd, values, &mut to[0], streamed);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    if !rest.is_empty() {
+        for row in 0..rows {
+            let values = &mut out.row_mut(first + row)[column + squares.len() * LANES..];
+            for (value, lane) in values.iter_mut().zip(rest) {
+                *value = lane[row];
             }
         }
     }
-    finite
+}
+
+#[inline(always)]
+fn write<T: Scalar, S: Simd>(simd: S, from: Lane<T>, to: &mut Lane<T>, streamed: bool) {
+    if streamed {
+        T::stream(simd, from, to);
+    } else {
+        *to = from;
+    }
 }
 
 /// Loads the columns that [`store`] would have written, times `factor`.
 #[inline(always)]
-pub(crate) fn gather<T: Scalar>(
-    rows: &crate::rows::Rows<'_, T>,
-    first: usize,
-    factor: T,
-    layout: Layout,
-    lanes: &mut [Lane<T>],
-) {
+pub(crate) fn gather<T: Scalar>(rows: &Rows<'_, T>, first: usize, factor: T, layout: Layout, lanes: &mut [Lane<T>]) {
     let count = LANES.min(rows.rows() - first);
     if count < LANES {
         lanes.fill([T::ZERO; LANES]);
@@ -149,6 +343,128 @@ pub(crate) fn gather<T: Scalar>(
         let values = rows.row(first + row)[layout.start..].iter().step_by(layout.step);
         for (lane, &value) in lanes.iter_mut().zip(values) {
             lane[row] = value * factor;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::{everywhere, fence};
+
+    /// Writes numbered lanes into a table that starts `offset` numbers after a cache line, and gives all of its memory.
+    struct Written<T> {
+        lanes: Vec<Lane<T>>,
+        rows: usize,
+        columns: usize,
+        stride: usize,
+        offset: usize,
+        streamed: bool,
+    }
+
+    impl<T: Scalar> WithSimd for Written<T> {
+        type Output = Vec<T>;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> Vec<T> {
+            let Self { lanes, rows, columns, stride, offset, streamed } = self;
+            let length = (rows - 1) * stride + columns;
+            let mut memory = LaneBuffer::new((offset + length).div_ceil(LANES));
+            let memory = memory.as_mut().as_flattened_mut();
+            let layout = Layout { start: 1, step: 1 };
+            let table = &mut memory[offset..][..length];
+            if let Ok(mut out) = RowsMut::with_stride(table, rows, columns, stride) {
+                let store = Store { lanes: &lanes, factor: T::ONE, layout, out: &mut out, first: 0, streamed };
+                assert!(store.with_simd(simd));
+            }
+            fence();
+            memory.to_vec()
+        }
+    }
+
+    fn stores_agree<T: Scalar>() {
+        for (rows, count, gap) in
+            [(16, 64, 0), (16, 63, 0), (16, 48, 15), (7, 100, 3), (1, 1, 0), (13, 33, 14), (16, 31, 0)]
+        {
+            for offset in [0, 1, 4, 8, 15] {
+                let columns = count + 1;
+                let value = |row: usize, at: usize| T::from_f64((1 + row + 1000 * at) as f64);
+                let lanes: Vec<Lane<T>> = (0..count).map(|at| std::array::from_fn(|row| value(row, at))).collect();
+                let stride = columns + gap;
+                let mut want = vec![T::ZERO; (offset + (rows - 1) * stride + columns).next_multiple_of(LANES)];
+                for row in 0..rows {
+                    (0..count).for_each(|at| want[offset + row * stride + 1 + at] = value(row, at));
+                }
+                for streamed in [false, true] {
+                    let written = || Written { lanes: lanes.clone(), rows, columns, stride, offset, streamed };
+                    for (name, got) in everywhere(written) {
+                        assert!(got == want, "{name}: {rows} x {count}, gap {gap}, offset {offset}, {streamed}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Cached or streamed, aligned or not, with gaps or without: the same numbers in the same places, and no others.
+    #[test]
+    fn stores_agree_on_awkward_tables() {
+        stores_agree::<f32>();
+        stores_agree::<f64>();
+    }
+
+    struct Finite(Vec<Lane<f32>>);
+
+    impl WithSimd for Finite {
+        type Output = bool;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> bool {
+            let mut check = FiniteCheck::new(simd);
+            check.look_at(&self.0);
+            check.all_finite()
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_seen_anywhere() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for at in 0..7 * LANES {
+                let mut lanes = vec![[f32::MAX; LANES]; 7];
+                assert!(everywhere(|| Finite(lanes.clone())).iter().all(|(_, finite)| *finite));
+                lanes[at / LANES][at % LANES] = bad;
+                assert!(everywhere(|| Finite(lanes.clone())).iter().all(|(_, finite)| !finite), "{bad} {at}");
+            }
+        }
+    }
+
+    struct Loaded<'a>(Rows<'a, f32>, usize);
+
+    impl WithSimd for Loaded<'_> {
+        type Output = Vec<Lane<f32>>;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> Vec<Lane<f32>> {
+            let mut lanes = vec![[f32::NAN; LANES]; self.0.columns()];
+            Load { rows: &self.0, first: self.1, root_gamma: 0.5, lanes: &mut lanes }.with_simd(simd);
+            lanes
+        }
+    }
+
+    #[test]
+    fn tiles_are_loaded() {
+        for columns in [1, 15, 16, 17, 50] {
+            let data: Vec<f32> = (0..37 * columns).map(|value| value as f32).collect();
+            let rows = Rows::new(&data, 37, columns).unwrap();
+            for first in [0, 16, 32] {
+                for (name, lanes) in everywhere(|| Loaded(rows, first)) {
+                    for (column, lane) in lanes.iter().enumerate() {
+                        for (row, &value) in lane.iter().enumerate() {
+                            let want = data.get((first + row) * columns + column).map_or(0.0, |x| x * 0.5);
+                            assert_eq!(value, want, "{name}: {columns} columns, row {first} + {row}, {column}");
+                        }
+                    }
+                }
+            }
         }
     }
 }

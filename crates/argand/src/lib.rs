@@ -12,6 +12,7 @@ mod projection;
 pub mod rng;
 mod rows;
 mod scalar;
+mod simd;
 mod sketch;
 mod spec;
 pub mod spherical;

@@ -1,5 +1,7 @@
 //! Views of input and output tables: they borrow, never own.
 
+use rayon::prelude::*;
+
 use crate::error::Error;
 use crate::scalar::Scalar;
 
@@ -115,6 +117,17 @@ impl<'a, T> RowsMut<'a, T> {
     #[inline(always)]
     pub fn row_mut(&mut self, index: usize) -> &mut [T] {
         &mut self.data[index * self.stride..][..self.columns]
+    }
+
+    /// Columns from `column` to the first one that starts a cache line in every row; none if rows differ in that.
+    pub(crate) fn before_line(&self, column: usize) -> usize {
+        const LINE: usize = 64;
+        let size = size_of::<T>();
+        if !(self.stride * size).is_multiple_of(LINE) {
+            return 0;
+        }
+        let past = (self.data.as_ptr().addr() + column * size) % LINE;
+        (LINE - past) % LINE / size
     }
 
     /// The same table, borrowed for a shorter time.
@@ -300,12 +313,21 @@ impl<T: Scalar> Input<'_, T> {
     /// # Errors
     /// [`Error::NotFinite`] with the first row and column that is not.
     pub fn check_finite(&self, argument: &str) -> Result<(), Error> {
-        use rayon::prelude::*;
-        let bad_row = (0..self.rows()).into_par_iter().with_min_len(64).find_first(|&row| match self {
+        let numbers = match self {
+            Self::Dense(rows) => rows.rows() * rows.columns(),
+            Self::Sparse(rows) => rows.values.len(),
+        };
+        let bad = |&row: &usize| match self {
             // Without an early exit the loop is vectorised.
             Self::Dense(rows) => !rows.row(row).iter().fold(true, |finite, value| finite & value.is_finite()),
             Self::Sparse(rows) => rows.row(row).any(|(_, value)| !value.is_finite()),
-        });
+        };
+        // Waking a pool takes longer than a look at a few numbers.
+        let bad_row = if numbers < 1 << 17 {
+            (0..self.rows()).find(bad)
+        } else {
+            (0..self.rows()).into_par_iter().with_min_len(64).find_first(bad)
+        };
         let Some(row) = bad_row else { return Ok(()) };
         let (column, value) = match self {
             Self::Dense(rows) => rows.row(row).iter().copied().enumerate().find(|(_, value)| !value.is_finite()),

@@ -3,6 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::ops::{Add, AddAssign, Mul, MulAssign, Neg, Sub};
 
+use crate::simd::Vector;
 use crate::sketch::Kernels;
 
 /// `f32` or `f64`, and no other type.
@@ -10,6 +11,7 @@ use crate::sketch::Kernels;
 /// Random numbers are drawn in `f64` and rounded once, so the two types describe the same sketch.
 pub trait Scalar:
     Kernels
+    + Vector
     + Copy
     + Default
     + Debug

@@ -1,5 +1,7 @@
 //! CountSketch, seen in the frequency domain.
 
+use pulp::{Simd, WithSimd};
+
 use super::{Draw, RowSource, quarter_turn};
 use crate::lanes::{LANES, Lane, add, scale, sub};
 use crate::rng::{Purpose, Stream};
@@ -50,14 +52,18 @@ impl<T: Scalar> CountSketch<T> {
     }
 
     /// The same for a tile in lanes.
-    pub(super) fn project_lanes(&self, [x_re, x_im]: [&[Lane<T>]; 2], rows: &mut FourierRows<T>) {
+    pub(super) fn project_lanes(&self, x: [&[Lane<T>]; 2], rows: &mut FourierRows<T>) {
         rows.clear();
-        for (column, &x_re) in x_re.iter().enumerate() {
-            let [re, im] = quarter_turn::<T>(self.turns[column]);
-            let x_im = x_im.get(column).copied().unwrap_or([T::ZERO; LANES]);
-            let bucket = self.buckets[column] as usize;
-            for row in 0..LANES {
-                rows.add(row, bucket, re * x_re[row] - im * x_im[row], im * x_re[row] + re * x_im[row]);
+        if let Some(into) = rows.parts() {
+            pulp::Arch::new().dispatch(Scatter { count: self, x, into });
+        } else {
+            for (column, &x_re) in x[0].iter().enumerate() {
+                let [re, im] = quarter_turn::<T>(self.turns[column]);
+                let x_im = x[1].get(column).copied().unwrap_or([T::ZERO; LANES]);
+                let bucket = self.buckets[column] as usize;
+                for row in 0..LANES {
+                    rows.add(row, bucket, re * x_re[row] - im * x_im[row], im * x_re[row] + re * x_im[row]);
+                }
             }
         }
         self.fourier.forward(rows);
@@ -66,9 +72,7 @@ impl<T: Scalar> CountSketch<T> {
     /// Wᵀ = Cᵀ F: transform, then read every coordinate's bucket.
     #[inline(always)]
     pub(super) fn add_transpose(&self, v: [&[Lane<T>]; 2], rows: &mut FourierRows<T>, gradient: [&mut [Lane<T>]; 2]) {
-        for (at, (&re, &im)) in v[0].iter().zip(v[1]).enumerate() {
-            rows.set_lane(at, re, im);
-        }
+        rows.load(v[0], v[1], T::ONE);
         self.fourier.forward(rows);
         let [gradient_re, gradient_im] = gradient;
         for (column, (&bucket, &turns)) in self.buckets.iter().zip(&self.turns).enumerate() {
@@ -77,6 +81,35 @@ impl<T: Scalar> CountSketch<T> {
             gradient_re[column] = add(gradient_re[column], sub(scale(re, sign_re), scale(im, sign_im)));
             if let Some(gradient) = gradient_im.get_mut(column) {
                 *gradient = add(*gradient, add(scale(re, sign_im), scale(im, sign_re)));
+            }
+        }
+    }
+}
+
+/// Adds a tile to its buckets.
+struct Scatter<'a, T> {
+    count: &'a CountSketch<T>,
+    x: [&'a [Lane<T>]; 2],
+    into: [&'a mut [Lane<T>]; 2],
+}
+
+impl<T: Scalar> WithSimd for Scatter<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { count: CountSketch { buckets, turns, .. }, x: [x_re, x_im], into: [into_re, into_im] } = self;
+        for (x, imaginary) in [(x_re, false), (x_im, true)] {
+            for ((&bucket, &turns), x) in buckets.iter().zip(turns).zip(x) {
+                // A factor i is one more quarter turn. Signs are products, because no branch could guess them.
+                let [re, im] = quarter_turn::<T>(turns + u8::from(imaginary)).map(|part| T::splat(simd, part));
+                let at = bucket as usize;
+                let sums =
+                    T::registers_mut::<S>(&mut into_re[at]).iter_mut().zip(T::registers_mut::<S>(&mut into_im[at]));
+                for ((sum_re, sum_im), &x) in sums.zip(T::registers::<S>(x)) {
+                    *sum_re = T::plus_product(simd, *sum_re, x, re);
+                    *sum_im = T::plus_product(simd, *sum_im, x, im);
+                }
             }
         }
     }

@@ -1,20 +1,31 @@
-//! Projections with independent entries: Gaussian and Rademacher.
+//! Projections with independent entries: Gaussian, and any matrix that is given row by row.
 
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{Draw, quarter_turn};
-use crate::lanes::{LANES, Lane, add, scale, sub};
+use super::Draw;
+use crate::lanes::{LANES, Lane, LaneBuffer, add, scale, sub};
 use crate::rng::{Purpose, Stream};
 use crate::scalar::Scalar;
-use crate::spec::Base;
 
-/// Real rows computed together: their sums stay in registers.
-const PANEL: usize = 8;
+/// Real rows computed together. Their sums stay in registers: 6 x 4 of 32, or 6 x 2 of 16.
+const PANEL: usize = 6;
+
+/// Tiles whose sums are in registers together.
+const TILES: usize = 4;
+
+/// Tiles that share a pass over the weights.
+const SHARING: usize = 2 * TILES;
+
+/// Columns at a time, and panels that go through them before the next ones: what the panels have in common, [`SHARING`] tiles
+/// of this length, stays in a second-level cache.
+const DEPTH: usize = 512;
+const PANELS: usize = 64;
 
 /// An m × d matrix with independent entries of mean 0 and E|w|² = 1.
 ///
 /// # Formula
-/// Gaussian: N(0, 1) or CN(0, 1). Rademacher: uniform on {1, −1} or {1, −1, i, −i}.
+/// Entries are N(0, 1) or CN(0, 1).
 ///
 /// # Reference
 /// Alg. 1. Row ℓ of factor i comes from the stream (weights, i, ℓ).
@@ -26,7 +37,7 @@ pub(crate) struct Dense<T> {
     dim: usize,
     rows: usize,
     complex: bool,
-    /// Panels of [`PANEL`] real rows, column by column; a complex panel is 4 real parts, then 4 imaginary parts.
+    /// Panels of [`PANEL`] real rows, column by column; a complex panel is 3 real parts, then 3 imaginary parts.
     weights: Vec<T>,
 }
 
@@ -74,26 +85,52 @@ impl<T: Scalar> Dense<T> {
         Self { dim, rows, complex, weights }
     }
 
-    #[inline(always)]
-    pub(crate) fn apply(&self, [x_re, x_im]: [&[Lane<T>]; 2], mut emit: impl FnMut(usize, usize, Lane<T>, Lane<T>)) {
+    pub(crate) fn apply(
+        &self,
+        [x_re, x_im]: [&[Lane<T>]; 2],
+        mut emit: impl FnMut(usize, usize, &[Lane<T>], &[Lane<T>]),
+    ) {
         let per_panel = panel_rows(self.complex);
-        for (panel, weights) in self.weights.chunks_exact(PANEL * self.dim).enumerate() {
-            let (columns, _) = weights.as_chunks::<PANEL>();
-            let first = panel * per_panel;
-            for (tile, x_re) in x_re.chunks_exact(self.dim).enumerate() {
-                let mut sums = panel_times(columns, x_re);
+        let panels = if self.dim > DEPTH { PANELS } else { 1 };
+        let [mut of_re, mut of_im] = [x_re, x_im].map(|x| LaneBuffer::new(PANEL * panels * SHARING.min(x.len())));
+        let (of_re, of_im) = (of_re.as_mut().as_chunks_mut().0, of_im.as_mut().as_chunks_mut().0);
+        for (group, x) in x_re.chunks(SHARING * self.dim).enumerate() {
+            let tiles = x.len() / self.dim;
+            for (chunk, weights) in self.weights.chunks(panels * PANEL * self.dim).enumerate() {
+                self.multiply(weights, x, of_re);
                 if !x_im.is_empty() {
                     // Only complex projections meet complex vectors: (a + ib)(c + id).
-                    let other = panel_times(columns, &x_im[tile * self.dim..][..self.dim]);
-                    for within in 0..per_panel {
-                        sums[within] = sub(sums[within], other[(within + per_panel) % PANEL]);
-                        let im = (within + per_panel) % PANEL;
-                        sums[im] = add(sums[im], other[within]);
+                    self.multiply(weights, &x_im[group * SHARING * self.dim..][..x.len()], of_im);
+                    for (sums, other) in of_re.iter_mut().zip(&*of_im) {
+                        for within in 0..per_panel {
+                            let im = (within + per_panel) % PANEL;
+                            sums[within] = sub(sums[within], other[im]);
+                            sums[im] = add(sums[im], other[within]);
+                        }
                     }
                 }
-                for within in 0..per_panel.min(self.rows - first) {
-                    let im = if self.complex { sums[within + per_panel] } else { [T::ZERO; LANES] };
-                    emit(tile, first + within, sums[within], im);
+                for panel in 0..weights.len() / (PANEL * self.dim) {
+                    let first = (chunk * panels + panel) * per_panel;
+                    let rows = per_panel.min(self.rows - first);
+                    for (tile, sums) in of_re[panel * tiles..][..tiles].iter().enumerate() {
+                        let im = if self.complex { &sums[per_panel..][..rows] } else { &[] };
+                        emit(group * SHARING + tile, first, &sums[..rows], im);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The products of some panels with some tiles: for every panel, for every tile.
+    fn multiply(&self, weights: &[T], x: &[Lane<T>], sums: &mut [[Lane<T>; PANEL]]) {
+        let (dim, tiles) = (self.dim, x.len() / self.dim);
+        for start in (0..dim).step_by(DEPTH) {
+            let depth = DEPTH.min(dim - start);
+            for (weights, sums) in weights.chunks_exact(PANEL * dim).zip(sums.chunks_exact_mut(tiles)) {
+                let columns = &weights.as_chunks().0[start..][..depth];
+                for (group, sums) in sums.chunks_mut(TILES).enumerate() {
+                    let x = &x[group * TILES * dim + start..];
+                    pulp::Arch::new().dispatch(Times { columns, x, stride: dim, more: start > 0, sums });
                 }
             }
         }
@@ -125,31 +162,89 @@ impl<T: Scalar> Dense<T> {
 /// Adds the panel's rows, weighted by `v`, to the gradient.
 #[inline(always)]
 fn add_panel_transposed<T: Scalar>(columns: &[[T; PANEL]], v: [Lane<T>; PANEL], gradient: &mut [Lane<T>]) {
-    let [v0, v1, v2, v3, v4, v5, v6, v7] = v;
-    for (&[w0, w1, w2, w3, w4, w5, w6, w7], gradient) in columns.iter().zip(gradient) {
-        let low = add(add(scale(v0, w0), scale(v1, w1)), add(scale(v2, w2), scale(v3, w3)));
-        let high = add(add(scale(v4, w4), scale(v5, w5)), add(scale(v6, w6), scale(v7, w7)));
+    let [v0, v1, v2, v3, v4, v5] = v;
+    for (&[w0, w1, w2, w3, w4, w5], gradient) in columns.iter().zip(gradient) {
+        let low = add(add(scale(v0, w0), scale(v1, w1)), scale(v2, w2));
+        let high = add(add(scale(v3, w3), scale(v4, w4)), scale(v5, w5));
         *gradient = add(*gradient, add(low, high));
     }
 }
 
-/// The products of a panel's rows with one tile. Named sums rather than an array: they must stay in registers.
-#[inline(always)]
-fn panel_times<T: Scalar>(columns: &[[T; PANEL]], x: &[Lane<T>]) -> [Lane<T>; PANEL] {
-    let zero = [T::ZERO; LANES];
-    let (mut s0, mut s1, mut s2, mut s3) = (zero, zero, zero, zero);
-    let (mut s4, mut s5, mut s6, mut s7) = (zero, zero, zero, zero);
-    for (&[w0, w1, w2, w3, w4, w5, w6, w7], &x) in columns.iter().zip(x) {
-        s0 = add(s0, scale(x, w0));
-        s1 = add(s1, scale(x, w1));
-        s2 = add(s2, scale(x, w2));
-        s3 = add(s3, scale(x, w3));
-        s4 = add(s4, scale(x, w4));
-        s5 = add(s5, scale(x, w5));
-        s6 = add(s6, scale(x, w6));
-        s7 = add(s7, scale(x, w7));
+/// The products of a panel's rows with up to [`TILES`] tiles, which begin every `stride` lanes.
+struct Times<'a, T> {
+    columns: &'a [[T; PANEL]],
+    x: &'a [Lane<T>],
+    stride: usize,
+    /// Whether to add to the sums rather than to replace them.
+    more: bool,
+    sums: &'a mut [[Lane<T>; PANEL]],
+}
+
+impl<T: Scalar> WithSimd for Times<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        // All registers of all tiles, as many at a time as there is room for.
+        let registers = T::registers::<S>(self.sums.as_flattened().as_flattened()).len() / PANEL;
+        let mut done = 0;
+        while S::REGISTER_COUNT >= 32 && done + 4 <= registers {
+            self.some::<S, 4>(simd, done);
+            done += 4;
+        }
+        while done + 2 <= registers {
+            self.some::<S, 2>(simd, done);
+            done += 2;
+        }
+        if done < registers {
+            self.some::<S, 1>(simd, done);
+        }
     }
-    [s0, s1, s2, s3, s4, s5, s6, s7]
+}
+
+impl<T: Scalar> Times<'_, T> {
+    /// The registers from `first` on, counted tile by tile.
+    #[inline(always)]
+    fn some<S: Simd, const COUNT: usize>(&mut self, simd: S, first: usize) {
+        let Self { columns, x, stride, more, sums } = self;
+        let width = size_of::<Lane<T>>() / size_of::<T::Register<S>>();
+        let place: [_; COUNT] = std::array::from_fn(|index| ((first + index) / width, (first + index) % width));
+        let x = place.map(|(tile, register)| {
+            &T::registers::<S>(x[tile * *stride..][..columns.len()].as_flattened())[register..]
+        });
+        let mut registers = [[T::splat(simd, T::ZERO); COUNT]; PANEL];
+        if *more {
+            for (row, registers) in registers.iter_mut().enumerate() {
+                for ((tile, register), sum) in place.into_iter().zip(registers) {
+                    *sum = T::registers::<S>(&sums[tile][row])[register];
+                }
+            }
+        }
+        for (k, column) in columns.iter().enumerate() {
+            let x = x.map(|x| x[k * width]);
+            for (sums, &weight) in registers.iter_mut().zip(column) {
+                let weight = T::splat(simd, weight);
+                for (sum, x) in sums.iter_mut().zip(x) {
+                    *sum = accumulate::<T, S>(simd, *sum, weight, x);
+                }
+            }
+        }
+        for (row, registers) in registers.into_iter().enumerate() {
+            for ((tile, register), sum) in place.into_iter().zip(registers) {
+                T::registers_mut::<S>(&mut sums[tile][row])[register] = sum;
+            }
+        }
+    }
+}
+
+/// a + bc. In `f64`, products are rounded on every instruction set, so that features are the same to the last bit.
+#[inline(always)]
+fn accumulate<T: Scalar, S: Simd>(simd: S, a: T::Register<S>, b: T::Register<S>, c: T::Register<S>) -> T::Register<S> {
+    if size_of::<T>() == size_of::<f64>() {
+        T::plus(simd, a, T::times(simd, b, c))
+    } else {
+        T::plus_product(simd, a, b, c)
+    }
 }
 
 /// The entries of one row of W, in order.
@@ -157,13 +252,57 @@ fn entries(draw: Draw, row: usize) -> Vec<[f64; 2]> {
     // A spec has fewer than 2³² rows.
     let block = u32::try_from(row).unwrap_or(u32::MAX);
     let mut stream = Stream::new(draw.seed, Purpose::Weights, draw.factor, block);
-    match (draw.base, draw.complex) {
-        (Base::Gaussian, true) => (0..draw.dim).map(|_| stream.complex_normal().into()).collect(),
-        (Base::Gaussian, false) => {
-            let both = |(re, im)| [re, im].map(|part: f64| [part * std::f64::consts::SQRT_2, 0.0]);
-            (0..draw.dim.div_ceil(2)).flat_map(|_| both(stream.complex_normal())).take(draw.dim).collect()
+    if draw.complex {
+        return (0..draw.dim).map(|_| stream.complex_normal().into()).collect();
+    }
+    let both = |(re, im)| [re, im].map(|part: f64| [part * std::f64::consts::SQRT_2, 0.0]);
+    (0..draw.dim.div_ceil(2)).flat_map(|_| both(stream.complex_normal())).take(draw.dim).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::everywhere;
+
+    struct Product<'a> {
+        columns: &'a [[f32; PANEL]],
+        x: &'a [Lane<f32>],
+        tiles: usize,
+    }
+
+    impl WithSimd for Product<'_> {
+        type Output = Vec<[Lane<f32>; PANEL]>;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
+            let mut sums = vec![[[f32::NAN; LANES]; PANEL]; self.tiles];
+            let stride = self.columns.len();
+            let half = stride / 2;
+            let (start, end) = self.columns.split_at(half);
+            Times { columns: start, x: self.x, stride, more: false, sums: &mut sums }.with_simd(simd);
+            Times { columns: end, x: &self.x[half..], stride, more: true, sums: &mut sums }.with_simd(simd);
+            sums
         }
-        (_, true) => stream.small_integers(2, draw.dim).into_iter().map(quarter_turn).collect(),
-        (_, false) => stream.small_integers(1, draw.dim).into_iter().map(|bit| quarter_turn(2 * bit)).collect(),
+    }
+
+    /// Sums of products of small integers are exact, fused or not.
+    #[test]
+    fn panels_are_the_defined_ones() {
+        for (dim, tiles) in [(2, 1), (3, 2), (7, 3), (16, 4), (33, 4)] {
+            let value = |at: usize| ((at * 7) % 11) as f32 - 5.0;
+            let columns: Vec<[f32; PANEL]> =
+                (0..dim).map(|k| std::array::from_fn(|row| value(3 * k + 5 * row))).collect();
+            let x: Vec<Lane<f32>> = (0..tiles * dim).map(|at| std::array::from_fn(|row| value(at * 2 + row))).collect();
+            for (name, sums) in everywhere(|| Product { columns: &columns, x: &x, tiles }) {
+                for (tile, sums) in sums.iter().enumerate() {
+                    for (row, sums) in sums.iter().enumerate() {
+                        for (lane, &sum) in sums.iter().enumerate() {
+                            let want: f32 = (0..dim).map(|k| columns[k][row] * x[tile * dim + k][lane]).sum();
+                            assert!(sum == want, "{name}: {dim} x {tiles}");
+                        }
+                    }
+                }
+            }
+        }
     }
 }

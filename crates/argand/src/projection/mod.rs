@@ -5,18 +5,20 @@
 
 mod count_sketch;
 mod dense;
+mod rademacher;
 mod srht;
 
 use crate::lanes::{self, LANES, Lane, LaneBuffer};
 use crate::rng::{Purpose, Stream};
-use crate::rows::Input;
+use crate::rows::SparseRows;
 use crate::scalar::Scalar;
 use crate::spec::Base;
 use crate::transform::fft::{Fourier, FourierRows};
 
 use count_sketch::CountSketch;
 pub(crate) use dense::Dense;
-use srht::Srht;
+use rademacher::Rademacher;
+pub(crate) use srht::{Parts, Srht, Transformed, write_products};
 
 /// What a projection is drawn from.
 #[derive(Debug, Clone, Copy)]
@@ -57,16 +59,17 @@ fn quarter_turn<T: Scalar>(turns: u8) -> [T; 2] {
 #[derive(Debug)]
 pub(crate) enum Projection<T> {
     Dense(Dense<T>),
+    Rademacher(Rademacher),
     Srht(Srht),
     CountSketch(CountSketch<T>),
     /// F S/√m with S an SRHT: mixes a vector whose transform is to be multiplied.
     TransformedSrht(Srht, Fourier<T>, T),
 }
 
-/// Rows of an input as they are stored, for projections that can do without lanes.
+/// Sparse rows as they are stored, for projections that can do without lanes.
 #[derive(Debug)]
 pub(crate) struct RowSource<'a, 'b, T> {
-    pub(crate) input: &'a Input<'b, T>,
+    pub(crate) input: &'a SparseRows<'b, T>,
     /// The row that the first tile starts with.
     pub(crate) first: usize,
     pub(crate) root_gamma: T,
@@ -78,16 +81,7 @@ impl<T: Scalar> RowSource<'_, '_, T> {
     fn for_each(&self, tile: usize, mut visit: impl FnMut(usize, usize, T)) {
         let first = self.first + tile * LANES;
         for row in 0..LANES.min(self.input.rows().saturating_sub(first)) {
-            match self.input {
-                Input::Dense(rows) => {
-                    for (column, &value) in rows.row(first + row).iter().enumerate() {
-                        visit(row, column, value * self.root_gamma);
-                    }
-                }
-                Input::Sparse(rows) => {
-                    rows.row(first + row).for_each(|(column, value)| visit(row, column, value * self.root_gamma));
-                }
-            }
+            self.input.row(first + row).for_each(|(column, value)| visit(row, column, value * self.root_gamma));
             if self.root_coef0 > T::ZERO {
                 visit(row, self.input.columns(), self.root_coef0);
             }
@@ -99,7 +93,7 @@ impl<T: Scalar> RowSource<'_, '_, T> {
 #[derive(Debug)]
 pub(crate) struct Workspace<T> {
     /// Real and imaginary part.
-    lanes: [LaneBuffer<T>; 2],
+    pub(crate) lanes: [LaneBuffer<T>; 2],
     fourier: FourierRows<T>,
 }
 
@@ -113,16 +107,9 @@ impl<T: Scalar> Workspace<T> {
 
     /// Replaces a tile by its inverse transform, made unitary.
     pub(crate) fn transform_back(&mut self, fourier: &Fourier<T>, re: &mut [Lane<T>], im: &mut [Lane<T>]) {
-        let unitary = T::from_f64(1.0 / (re.len() as f64).sqrt());
-        for (at, (&re, &im)) in re.iter().zip(&*im).enumerate() {
-            self.fourier.set_lane(at, re, im);
-        }
+        self.fourier.load(re, im, T::from_f64(1.0 / (re.len() as f64).sqrt()));
         fourier.inverse(&mut self.fourier);
-        for (at, (re, im)) in re.iter_mut().zip(im).enumerate() {
-            let (new_re, new_im) = self.fourier.lane(at);
-            *re = lanes::scale(new_re, unitary);
-            *im = lanes::scale(new_im, unitary);
-        }
+        self.fourier.store(re, im);
     }
 }
 
@@ -130,7 +117,8 @@ impl<T: Scalar> Projection<T> {
     /// Draws a projection; `fourier` is the transform of length m, for those that need it.
     pub(crate) fn sample(draw: Draw, fourier: Option<&Fourier<T>>) -> Self {
         match (draw.base, fourier) {
-            (Base::Gaussian | Base::Rademacher, _) => Self::Dense(Dense::sample(draw)),
+            (Base::Gaussian, _) => Self::Dense(Dense::sample(draw)),
+            (Base::Rademacher, _) => Self::Rademacher(Rademacher::sample(draw)),
             (Base::TensorSketch, Some(fourier)) => Self::CountSketch(CountSketch::sample(draw, fourier)),
             (Base::ProductSrht, Some(fourier)) => {
                 let scale = T::from_f64(1.0 / (draw.rows as f64).sqrt());
@@ -146,7 +134,8 @@ impl<T: Scalar> Projection<T> {
     /// Bytes that [`Projection::sample`] allocates, if they can be counted.
     pub(crate) fn bytes(draw: Draw) -> Option<u64> {
         match draw.base {
-            Base::Gaussian | Base::Rademacher => Dense::<T>::bytes(draw),
+            Base::Gaussian => Dense::<T>::bytes(draw),
+            Base::Rademacher => Rademacher::bytes(draw),
             Base::ProductSrht | Base::TensorSrht | Base::Spherical => Srht::bytes(draw),
             Base::TensorSketch => CountSketch::<T>::bytes(draw),
         }
@@ -155,83 +144,121 @@ impl<T: Scalar> Projection<T> {
     /// Lanes of [`Workspace`] that one tile needs.
     pub(crate) fn workspace_lanes(draw: Draw) -> usize {
         match draw.base {
-            Base::Gaussian | Base::Rademacher | Base::TensorSketch => 0,
+            Base::Gaussian | Base::TensorSketch => 0,
+            Base::Rademacher => Rademacher::workspace_lanes(),
             Base::ProductSrht | Base::TensorSrht | Base::Spherical => draw.dim.next_power_of_two(),
         }
     }
 
-    /// Tiles worth computing together: dense weights are then read once for all of them.
+    /// Lanes of the whole transform of one tile, for projections that sample one; `None` for others.
+    pub(crate) fn transformed_lanes(draw: Draw) -> Option<usize> {
+        match draw.base {
+            Base::ProductSrht | Base::TensorSrht => Srht::transformed_lanes(draw),
+            Base::Gaussian | Base::Rademacher | Base::TensorSketch | Base::Spherical => None,
+        }
+    }
+
+    /// Tiles worth computing together: weights are then read once for all of them.
     pub(crate) fn tiles_per_block(base: Base) -> usize {
         match base {
-            Base::Gaussian | Base::Rademacher => 4,
+            Base::Gaussian => 8,
+            Base::Rademacher => 4,
             Base::ProductSrht | Base::TensorSrht | Base::TensorSketch | Base::Spherical => 1,
         }
     }
 
-    /// Whether [`Projection::apply`] reads an input from its rows, so that nobody needs to put it into lanes.
-    #[inline(always)]
-    pub(crate) fn reads_rows(&self) -> bool {
+    /// Whether [`Projection::apply`] reads a sparse input from its rows, so that nobody needs to put it into lanes.
+    pub(crate) fn reads_sparse(&self) -> bool {
         matches!(self, Self::CountSketch(_))
     }
 
-    /// Computes Wx for every tile and hands over (tile, row of W, real part, imaginary part).
+    /// Computes Wx for every tile and hands over (tile, first row of W, real parts, imaginary parts) of some rows at a time.
     ///
     /// `x` is [Re x, Im x], the latter empty if x is real; `rows` is where an input comes from, for projections that
-    /// read it from there. The imaginary part of a real projection is zero. Each row's value depends on its own lane
+    /// read it from there. The imaginary parts of a real projection may be left out. Each row's value depends on its own lane
     /// only.
-    #[inline(always)]
     pub(crate) fn apply(
         &self,
         x: [&[Lane<T>]; 2],
         rows: Option<&RowSource<'_, '_, T>>,
         tiles: usize,
         workspace: &mut Workspace<T>,
-        mut emit: impl FnMut(usize, usize, Lane<T>, Lane<T>),
+        mut emit: impl FnMut(usize, usize, &[Lane<T>], &[Lane<T>]),
     ) {
         match self {
             Self::Dense(dense) => dense.apply(x, emit),
-            Self::Srht(srht) => srht.apply(x, &mut workspace.lanes, emit),
+            Self::Rademacher(rademacher) => rademacher.apply(x, &mut workspace.lanes, emit),
+            Self::Srht(srht) => srht.apply(x, &mut workspace.lanes, |tile, row, re, im| emit(tile, row, &[re], &[im])),
             Self::CountSketch(_) | Self::TransformedSrht(..) => {
-                let dim = x[0].len() / tiles;
                 for tile in 0..tiles {
-                    let part = |x: &'_ [Lane<T>]| if x.is_empty() { 0..0 } else { tile * dim..(tile + 1) * dim };
-                    let x = [&x[0][part(x[0])], &x[1][part(x[1])]];
-                    let count = self.transformed(x, rows, tile, workspace);
-                    for row in 0..count {
+                    self.transformed(x, rows, (tile, tiles), workspace);
+                    for row in 0..workspace.fourier.length() {
                         let (re, im) = workspace.fourier.lane(row);
-                        emit(tile, row, re, im);
+                        emit(tile, row, &[re], &[im]);
                     }
                 }
             }
         }
     }
 
-    /// Leaves the transformed projection of one tile in the work space; returns its number of elements.
+    /// As [`Projection::apply`]: multiplies `re` and `im`, m lanes per tile, by Wx, or, if `first`, replaces them. `im` is
+    /// empty if products are real.
+    pub(crate) fn multiply_into(
+        &self,
+        x: [&[Lane<T>]; 2],
+        rows: Option<&RowSource<'_, '_, T>>,
+        tiles: usize,
+        workspace: &mut Workspace<T>,
+        [re, im]: [&mut [Lane<T>]; 2],
+        first: bool,
+    ) {
+        let m = re.len() / tiles;
+        let in_lanes = workspace.fourier.parts().is_some();
+        if matches!(self, Self::Srht(_)) || in_lanes && matches!(self, Self::CountSketch(_) | Self::TransformedSrht(..))
+        {
+            for tile in 0..tiles {
+                let part = tile * m..(tile + 1) * m;
+                let im = if im.is_empty() { &mut [] } else { &mut im[part.clone()] };
+                let whole = if let Self::Srht(srht) = self {
+                    Some(srht.transform(one_tile(x, tile, tiles), &mut workspace.lanes))
+                } else {
+                    self.transformed(x, rows, (tile, tiles), workspace);
+                    workspace.fourier.transformed()
+                };
+                if let Some(whole) = whole {
+                    whole.multiply_into(&mut re[part], im, first);
+                }
+            }
+        } else {
+            self.apply(x, rows, tiles, workspace, |tile, row, new_re, new_im| {
+                let part = tile * m + row..tile * m + row + new_re.len();
+                let im = if im.is_empty() { &mut [] } else { &mut im[part.clone()] };
+                lanes::multiply(&mut re[part], im, new_re, new_im, first);
+            });
+        }
+    }
+
+    /// Leaves the transformed projection of one tile in the work space.
     fn transformed(
         &self,
         x: [&[Lane<T>]; 2],
         rows: Option<&RowSource<'_, '_, T>>,
-        tile: usize,
+        (tile, tiles): (usize, usize),
         workspace: &mut Workspace<T>,
-    ) -> usize {
+    ) {
+        let x = one_tile(x, tile, tiles);
         match (self, rows) {
             (Self::CountSketch(count), Some(rows)) => count.project_rows(rows, tile, &mut workspace.fourier),
             (Self::CountSketch(count), None) => count.project_lanes(x, &mut workspace.fourier),
             (Self::TransformedSrht(srht, fourier, factor), _) => {
                 let Workspace { lanes, fourier: rows } = workspace;
-                pulp::Arch::new().dispatch(
-                    #[inline(always)]
-                    || {
-                        srht.apply(x, lanes, |_, row, re, im| {
-                            rows.set_lane(row, lanes::scale(re, *factor), lanes::scale(im, *factor));
-                        });
-                    },
-                );
+                srht.apply(x, lanes, |_, row, re, im| {
+                    rows.set_lane(row, lanes::scale(re, *factor), lanes::scale(im, *factor));
+                });
                 fourier.forward(rows);
             }
-            (Self::Dense(_) | Self::Srht(_), _) => {}
+            (Self::Dense(_) | Self::Rademacher(_) | Self::Srht(_), _) => {}
         }
-        workspace.fourier.length()
     }
 
     /// Adds Wᵀv to `gradient`, for one tile; both are [Re, Im].
@@ -247,21 +274,21 @@ impl<T: Scalar> Projection<T> {
         let [v_re, v_im] = v;
         match self {
             Self::Dense(dense) => dense.add_transpose([v_re, v_im], gradient),
+            Self::Rademacher(rademacher) => rademacher.add_transpose([v_re, v_im], &mut workspace.lanes, gradient),
             Self::Srht(srht) => srht.add_transpose([v_re, v_im], &mut workspace.lanes, gradient),
             Self::CountSketch(count) => count.add_transpose([v_re, v_im], &mut workspace.fourier, gradient),
             Self::TransformedSrht(srht, fourier, factor) => {
                 // (F S/√m)ᵀ = Sᵀ F/√m.
-                for (at, (&re, &im)) in v_re.iter().zip(&*v_im).enumerate() {
-                    workspace.fourier.set_lane(at, re, im);
-                }
+                workspace.fourier.load(v_re, v_im, *factor);
                 fourier.forward(&mut workspace.fourier);
-                for (at, (re, im)) in v_re.iter_mut().zip(v_im.iter_mut()).enumerate() {
-                    let (new_re, new_im) = workspace.fourier.lane(at);
-                    *re = lanes::scale(new_re, *factor);
-                    *im = lanes::scale(new_im, *factor);
-                }
+                workspace.fourier.store(v_re, v_im);
                 srht.add_transpose([v_re, v_im], &mut workspace.lanes, gradient);
             }
         }
     }
+}
+
+/// One of several tiles of [Re x, Im x], which may be empty.
+fn one_tile<T>(x: [&[Lane<T>]; 2], tile: usize, tiles: usize) -> [&[Lane<T>]; 2] {
+    x.map(|x| &x[tile * (x.len() / tiles)..][..x.len() / tiles])
 }

@@ -110,10 +110,12 @@ impl<T: Scalar> Cosine<T> {
             *lane = std::array::from_fn(|row| T::from_f64(lane[row].to_f64() / norms[row].max(f64::MIN_POSITIVE)));
         }
         let (cosines, sines) = (cosines.as_mut(), sines.as_mut());
-        self.frequencies.apply([x, &[]], |_, row, angle, _| {
-            let both: [(f64, f64); LANES] = std::array::from_fn(|lane| libm::sincos(angle[lane].to_f64()));
-            cosines[row] = std::array::from_fn(|lane| T::from_f64(both[lane].1));
-            sines[row] = std::array::from_fn(|lane| T::from_f64(both[lane].0));
+        self.frequencies.apply([x, &[]], |_, first, angles, _| {
+            for (row, angle) in (first..).zip(angles) {
+                let both: [(f64, f64); LANES] = std::array::from_fn(|lane| libm::sincos(angle[lane].to_f64()));
+                cosines[row] = std::array::from_fn(|lane| T::from_f64(both[lane].1));
+                sines[row] = std::array::from_fn(|lane| T::from_f64(both[lane].0));
+            }
         });
         norms
     }
@@ -129,13 +131,14 @@ impl<T: Scalar> Cosine<T> {
         input: &Input<'_, T>,
         first: usize,
         mut out: RowsMut<'_, T>,
+        streamed: bool,
         scratch: &mut CosineScratch<T>,
     ) -> Option<usize> {
         for tile in 0..out.rows().div_ceil(LANES) {
             self.angles(input, first + tile * LANES, scratch);
             let parts = [scratch.cosines.as_mut(), scratch.sines.as_mut()];
             for (lanes, layout) in parts.into_iter().zip(self.layouts()) {
-                lanes::store(lanes, self.scale, layout, &mut out, tile * LANES);
+                lanes::store(lanes, self.scale, layout, &mut out, tile * LANES, streamed);
             }
         }
         // Cosines do not overflow.
@@ -176,7 +179,7 @@ impl<T: Scalar> Cosine<T> {
             *g = std::array::from_fn(|row| T::from_f64(across[row].to_f64() / norms[row].max(f64::MIN_POSITIVE)));
         }
         let out = &mut gradients[0];
-        let finite = lanes::store(gradient, T::ONE, layout_cos, out, 0);
+        let finite = lanes::store(gradient, T::ONE, layout_cos, out, 0, false);
         if finite { None } else { super::product::first_not_finite(out).map(|row| first + row) }
     }
 }

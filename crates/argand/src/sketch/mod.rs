@@ -69,6 +69,26 @@ pub const DEFAULT_MEMORY_LIMIT: u64 = 4 << 30;
 /// The most rows in a block.
 const MAX_BLOCK_ROWS: usize = 4096;
 
+/// Features up to this many bytes are left in the caches, for whoever reads them next; more would not stay there.
+const CACHED_BYTES: usize = 16 << 20;
+
+/// Computes all blocks, on the current rayon pool if there are several, and gives the first of their bad rows.
+fn first_bad<B: Send, S>(
+    mut blocks: Vec<B>,
+    scratch: impl Fn() -> S + Send + Sync,
+    compute: impl Fn(&mut S, usize, B) -> Option<usize> + Send + Sync,
+) -> Option<usize> {
+    match blocks.pop() {
+        // Waking a pool takes longer than a small block.
+        Some(block) if blocks.is_empty() => compute(&mut scratch(), 0, block),
+        last => {
+            blocks.extend(last);
+            let bad = blocks.into_par_iter().enumerate();
+            bad.map_init(scratch, |scratch, (number, block)| compute(scratch, number, block)).flatten().min()
+        }
+    }
+}
+
 /// A drawn sketch: inner products of its features approximate the kernel of its [`Spec`].
 ///
 /// # Formula
@@ -83,8 +103,8 @@ const MAX_BLOCK_ROWS: usize = 4096;
 /// # Cost
 /// Per row p times the cost of one projection. Rows are computed in parallel on the current rayon pool, in blocks;
 /// memory beyond the sketch itself is one block per thread. Features do not depend on the number of threads or on the
-/// block size, to the last bit; nor on the instruction set, except for TensorSketch, whose Fourier transform rounds
-/// differently on each.
+/// block size, to the last bit; nor on the instruction set, except for Gaussians in `f32` and for TensorSketch, which
+/// round differently on each.
 ///
 /// ```
 /// use argand::{FeatureMap, Rows, Spec};
@@ -226,22 +246,19 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
     fn transform_into(&self, inputs: &[Input<'_, T>], out: RowsMut<'_, T>) -> Result<(), Error> {
         self.check(inputs, ("out", out.rows(), out.columns()))?;
         let rows = self.block_rows;
-        let blocks = out.blocks(rows).into_par_iter().enumerate();
+        let streamed = out.rows() * out.columns() * size_of::<T>() > CACHED_BYTES;
+        let blocks = out.blocks(rows);
         let first_bad = match &self.map {
-            Map::Product(product) => blocks
-                .map_init(
-                    || product.forward_scratch(rows / LANES),
-                    |scratch, (block, out)| T::forward(product, inputs, block * rows, out, scratch),
-                )
-                .flatten()
-                .min(),
-            Map::Cosine(cosine) => blocks
-                .map_init(
-                    || cosine.scratch(),
-                    |scratch, (block, out)| T::cosine_forward(cosine, &inputs[0], block * rows, out, scratch),
-                )
-                .flatten()
-                .min(),
+            Map::Product(product) => first_bad(
+                blocks,
+                || product.forward_scratch(rows / LANES),
+                |scratch, block, out| T::forward(product, inputs, block * rows, out, streamed, scratch),
+            ),
+            Map::Cosine(cosine) => first_bad(
+                blocks,
+                || cosine.scratch(),
+                |scratch, block, out| T::cosine_forward(cosine, &inputs[0], block * rows, out, streamed, scratch),
+            ),
         };
         Self::overflow_at(first_bad)
     }
@@ -283,27 +300,21 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
                 tile.push(part);
             }
         }
-        let tiles = tiles.into_par_iter().enumerate();
         let first_bad = match &self.map {
-            Map::Product(product) => tiles
-                .map_init(
-                    || product.backward_scratch(),
-                    |scratch, (tile, mut gradients)| {
-                        T::backward(product, inputs, tile * LANES, &cotangent, &mut gradients, scratch)
-                    },
-                )
-                .flatten()
-                .min(),
-            Map::Cosine(cosine) => tiles
-                .map_init(
-                    || cosine.scratch(),
-                    |scratch, (tile, mut gradients)| {
-                        let first = tile * LANES;
-                        T::cosine_backward(cosine, &inputs[0], first, &cotangent, &mut gradients, scratch)
-                    },
-                )
-                .flatten()
-                .min(),
+            Map::Product(product) => first_bad(
+                tiles,
+                || product.backward_scratch(),
+                |scratch, tile, mut gradients| {
+                    T::backward(product, inputs, tile * LANES, &cotangent, &mut gradients, scratch)
+                },
+            ),
+            Map::Cosine(cosine) => first_bad(
+                tiles,
+                || cosine.scratch(),
+                |scratch, tile, mut gradients| {
+                    T::cosine_backward(cosine, &inputs[0], tile * LANES, &cotangent, &mut gradients, scratch)
+                },
+            ),
         };
         Self::overflow_at(first_bad)
     }

@@ -5,9 +5,10 @@
 use super::cosine::{Cosine, CosineScratch};
 use super::shape::{self, Operand};
 use crate::lanes::{self, LANES, Lane, LaneBuffer, Layout, complex_mul, mul};
-use crate::projection::{Draw, Projection, RowSource, Workspace};
+use crate::projection::{Draw, Parts, Projection, RowSource, Workspace, write_products};
 use crate::rows::{Input, Rows, RowsMut};
 use crate::scalar::Scalar;
+use crate::simd;
 use crate::spec::{Base, Field, InputDims, Shape, Spec};
 use crate::transform::fft::Fourier;
 
@@ -25,6 +26,8 @@ pub struct Product<T> {
     widest: usize,
     slots: usize,
     workspace_lanes: usize,
+    /// Lanes of all transforms of a tile, if products are written without a slot.
+    fused_lanes: Option<usize>,
     tiles_per_block: usize,
     root_gamma: T,
     root_coef0: T,
@@ -70,10 +73,18 @@ struct Craft<T> {
 #[derive(Debug)]
 pub struct ForwardScratch<T> {
     x: LaneBuffer<T>,
+    /// Every factor's transform of one tile, for [`Product::fused`].
+    transforms: LaneBuffer<T>,
     slots: Vec<[LaneBuffer<T>; 2]>,
     workspace: Workspace<T>,
     craft: [LaneBuffer<T>; 2],
 }
+
+/// The most bytes of transforms that are kept at once: a second-level cache.
+const FUSED_BYTES: usize = 2 << 20;
+
+/// Bytes of features worth computing at a time: work that makes up for handing it to a thread.
+const BLOCK_BYTES: usize = 256 << 10;
 
 /// One thread's work space for [`Kernels::backward`]: one tile.
 #[derive(Debug)]
@@ -159,8 +170,32 @@ impl<'a> Blueprint<'a> {
         self.draws().map(Projection::<T>::workspace_lanes).max().unwrap_or(0)
     }
 
+    /// Lanes of all transforms of a tile, if every factor of a flat sketch has one and they fit into a cache.
+    fn fused_lanes<T: Scalar>(&self) -> Option<usize> {
+        if self.joins.len() != 1 || self.transforms() || self.spec.method.craft.is_some() {
+            return None;
+        }
+        let lanes =
+            self.draws().try_fold(0_usize, |sum, draw| sum.checked_add(Projection::<T>::transformed_lanes(draw)?))?;
+        (lanes.checked_mul(size_of::<Lane<T>>())? <= FUSED_BYTES).then_some(lanes)
+    }
+
+    fn tiles_per_block<T: Scalar>(&self) -> usize {
+        let of_features = BLOCK_BYTES / size_of::<Lane<T>>() / self.spec.features;
+        let of_base = Projection::<T>::tiles_per_block(self.spec.method.base);
+        if self.fused_lanes::<T>().is_some() { of_features.clamp(1, 8) } else { of_base }
+    }
+
     /// Lanes of one [`ForwardScratch`] with `tiles` tiles, if they can be counted.
     fn forward_lanes<T: Scalar>(&self, tiles: usize) -> Option<usize> {
+        if let Some(transforms) = self.fused_lanes::<T>() {
+            return transforms.checked_add(self.widest());
+        }
+        self.slot_lanes::<T>(tiles)
+    }
+
+    /// As [`Blueprint::forward_lanes`], with products in slots.
+    fn slot_lanes<T: Scalar>(&self, tiles: usize) -> Option<usize> {
         let rows = self.spec.rows();
         let per_tile = self.widest().checked_add(rows.checked_mul(2)?.checked_mul(self.slots())?)?;
         let transform = if self.transforms() { rows.checked_mul(4)? } else { 0 };
@@ -174,7 +209,7 @@ impl<'a> Blueprint<'a> {
         let operands: usize = self.joins.iter().map(|join| join.operands.len()).sum();
         let most = self.joins.iter().map(|join| join.operands.len()).max().unwrap_or(0);
         let products = operands.checked_add(most)?.checked_add(1)?.checked_mul(self.spec.rows())?.checked_mul(2)?;
-        self.forward_lanes::<T>(1)?.checked_add(self.widest())?.checked_add(products)
+        self.slot_lanes::<T>(1)?.checked_add(self.widest())?.checked_add(products)
     }
 }
 
@@ -191,7 +226,7 @@ pub(super) fn bytes<T: Scalar>(spec: &Spec) -> Option<u64> {
     }
     let blueprint = Blueprint::new(spec);
     let drawn = blueprint.draws().map(Projection::<T>::bytes).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?))?;
-    let tiles = Projection::<T>::tiles_per_block(spec.method.base);
+    let tiles = blueprint.tiles_per_block::<T>();
     drawn.checked_add(lane_bytes::<T>(blueprint.forward_lanes::<T>(tiles)?)?)?.checked_add(factors)
 }
 
@@ -231,7 +266,8 @@ impl<T: Scalar> Product<T> {
             widest: blueprint.widest(),
             slots: blueprint.slots(),
             workspace_lanes: blueprint.workspace_lanes::<T>(),
-            tiles_per_block: Projection::<T>::tiles_per_block(spec.method.base),
+            fused_lanes: blueprint.fused_lanes::<T>(),
+            tiles_per_block: blueprint.tiles_per_block::<T>(),
             root_gamma: root(spec.kernel.gamma),
             root_coef0: root(spec.kernel.coef0),
             scale: one_over_root(spec.rows()),
@@ -260,9 +296,23 @@ impl<T: Scalar> Product<T> {
     }
 
     pub(super) fn forward_scratch(&self, tiles: usize) -> ForwardScratch<T> {
+        match self.fused_lanes {
+            None => self.slot_scratch(tiles),
+            Some(lanes) => ForwardScratch {
+                x: LaneBuffer::new(self.widest),
+                transforms: LaneBuffer::new(lanes),
+                slots: Vec::new(),
+                workspace: Workspace::new(0, false, None),
+                craft: [LaneBuffer::new(0), LaneBuffer::new(0)],
+            },
+        }
+    }
+
+    fn slot_scratch(&self, tiles: usize) -> ForwardScratch<T> {
         let (up, down) = self.craft.as_ref().map_or((0, 0), |craft| (craft.up, craft.down));
         ForwardScratch {
             x: LaneBuffer::new(tiles * self.widest),
+            transforms: LaneBuffer::new(0),
             slots: (0..self.slots).map(|_| self.pair(tiles * self.rows)).collect(),
             workspace: Workspace::new(self.workspace_lanes, self.complex(), self.fourier.as_ref()),
             craft: [LaneBuffer::new(up), LaneBuffer::new(down)],
@@ -272,7 +322,7 @@ impl<T: Scalar> Product<T> {
     pub(super) fn backward_scratch(&self) -> BackwardScratch<T> {
         let operands = self.joins.iter().map(|join| join.operands.len());
         BackwardScratch {
-            forward: self.forward_scratch(1),
+            forward: self.slot_scratch(1),
             gradient: LaneBuffer::new(self.widest),
             projected: self.pair(operands.clone().sum::<usize>() * self.rows),
             suffix: self.pair(operands.max().unwrap_or(0) * self.rows),
@@ -288,12 +338,18 @@ impl<T: Scalar> Product<T> {
         }
     }
 
-    /// From the product of a join's operands to its result. The map is symmetric, and so its own transpose.
+    /// From the product of a join's operands to its result, but for the factor 1/√m. The map is symmetric, and so its own
+    /// transpose.
     #[inline(always)]
-    fn finish_join(&self, re: &mut [Lane<T>], im: &mut [Lane<T>], workspace: &mut Workspace<T>) {
+    fn transform_join(&self, re: &mut [Lane<T>], im: &mut [Lane<T>], workspace: &mut Workspace<T>) {
         if let Some(fourier) = &self.fourier {
             workspace.transform_back(fourier, re, im);
         }
+    }
+
+    /// The factor 1/√m of a join.
+    #[inline(always)]
+    fn scale_join(&self, re: &mut [Lane<T>], im: &mut [Lane<T>]) {
         for lane in re.iter_mut().chain(im) {
             *lane = lanes::scale(*lane, self.scale);
         }
@@ -306,37 +362,93 @@ impl<T: Scalar> Product<T> {
         inputs: &[Input<'_, T>],
         first: usize,
         mut out: RowsMut<'_, T>,
+        streamed: bool,
         scratch: &mut ForwardScratch<T>,
     ) -> Option<usize> {
+        let finite = if self.fused_lanes.is_some() {
+            self.fused(inputs, first, &mut out, streamed, scratch)
+        } else {
+            self.through_slots(inputs, first, &mut out, streamed, scratch)
+        };
+        if finite { None } else { first_not_finite(&mut out).map(|row| first + row) }
+    }
+
+    /// A flat sketch with SRHTs: all transforms of a tile, then its features; reports whether they are finite.
+    fn fused(
+        &self,
+        inputs: &[Input<'_, T>],
+        first: usize,
+        out: &mut RowsMut<'_, T>,
+        streamed: bool,
+        scratch: &mut ForwardScratch<T>,
+    ) -> bool {
+        let parts = if self.field == Field::Complex { Parts::Interleaved } else { Parts::Apart };
+        let operands = self.joins.iter().flat_map(|join| &join.operands);
+        let mut finite = true;
+        for tile in 0..out.rows().div_ceil(LANES) {
+            let x = scratch.x.as_mut();
+            let mut free = scratch.transforms.as_mut();
+            let mut loaded = None;
+            let mut factors = Vec::with_capacity(operands.size_hint().0);
+            for operand in operands.clone() {
+                // Every factor of a flat sketch reads an input, and `fused_lanes` has seen that each has a transform.
+                let (Source::Input(input), Projection::Srht(srht)) = (operand.source, &operand.projection) else {
+                    continue;
+                };
+                let x = &mut x[..operand.dim];
+                if loaded != Some(input) {
+                    lanes::load(&inputs[input], first + tile * LANES, self.root_gamma, self.root_coef0, x);
+                    loaded = Some(input);
+                }
+                factors.push(srht.transform_in_front([x, &[]], &mut free));
+            }
+            finite &= write_products(&factors, self.scale, parts, out, tile * LANES, streamed);
+        }
+        finite
+    }
+
+    /// Any other sketch: products in slots, then features; reports whether they are finite.
+    #[inline(always)]
+    fn through_slots(
+        &self,
+        inputs: &[Input<'_, T>],
+        first: usize,
+        out: &mut RowsMut<'_, T>,
+        streamed: bool,
+        scratch: &mut ForwardScratch<T>,
+    ) -> bool {
         let tiles = out.rows().div_ceil(LANES);
         let rows = self.rows;
         self.products::<false>(inputs, first, tiles, scratch, [&mut [], &mut []]);
         let ForwardScratch { slots, workspace, craft: [up, down], .. } = scratch;
-        let root = self.joins.last()?.slot;
-        let [re, im] = slots[root].each_mut().map(LaneBuffer::as_mut);
+        let Some(root) = self.joins.last() else { return true };
+        let [re, im] = slots[root.slot].each_mut().map(LaneBuffer::as_mut);
         let (layout_re, layout_im) = self.layouts();
         let mut finite = true;
         for tile in 0..tiles {
             let part = tile * rows..(tile + 1) * rows;
-            let re = &mut re[part.clone()];
-            let im = if self.field.is_complex() { &mut im[part] } else { &mut [] };
+            let re = &re[part.clone()];
+            let im = if self.field.is_complex() { &im[part] } else { &[] };
+            let first = tile * LANES;
             if let Some(craft) = &self.craft {
                 let (up, down) = (up.as_mut(), down.as_mut());
-                let (up_re, up_im) = up.split_at_mut(rows);
-                up_re.copy_from_slice(re);
-                up_im.copy_from_slice(im);
-                craft.projection.apply([up, &[]], None, 1, workspace, |_, row, new, _| down[row] = new);
-                finite &= lanes::store(down, craft.scale, layout_re, &mut out, tile * LANES);
+                for (up, &result) in up.iter_mut().zip(re.iter().chain(im)) {
+                    *up = lanes::scale(result, self.scale);
+                }
+                craft.projection.apply([up, &[]], None, 1, workspace, |_, row, new, _| {
+                    down[row..][..new.len()].copy_from_slice(new);
+                });
+                finite &= lanes::store(down, craft.scale, layout_re, out, first, streamed);
             } else {
-                finite &= lanes::store(re, T::ONE, layout_re, &mut out, tile * LANES);
-                finite &= lanes::store(im, T::ONE, layout_im, &mut out, tile * LANES);
+                finite &= lanes::store(re, self.scale, layout_re, out, first, streamed);
+                finite &= lanes::store(im, self.scale, layout_im, out, first, streamed);
             }
         }
-        if finite { None } else { first_not_finite(&mut out).map(|row| first + row) }
+        finite
     }
 
-    /// Computes all joins; the result is in the last one's slot. With `KEEP`, for one tile, every projected operand is
-    /// left in `kept`, in the order of computation.
+    /// Computes all joins; the result, times √m, is in the last one's slot. With `KEEP`, for one tile, every projected
+    /// operand is left in `kept`, in the order of computation.
     #[inline(always)]
     fn products<const KEEP: bool>(
         &self,
@@ -350,7 +462,8 @@ impl<T: Scalar> Product<T> {
         let (rows, complex) = (self.rows, self.complex());
         let [mut keep_re, mut keep_im] = kept;
         let mut loaded = None;
-        for join in &self.joins {
+        for (number, join) in self.joins.iter().enumerate() {
+            let last = number + 1 == self.joins.len();
             for (index, operand) in join.operands.iter().enumerate() {
                 let (into, from) = match operand.source {
                     Source::Input(_) => (&mut slots[join.slot], None),
@@ -369,17 +482,20 @@ impl<T: Scalar> Product<T> {
                     }
                     (None, Source::Input(input) | Source::Slot(input)) => {
                         let (root_gamma, root_coef0) = (self.root_gamma, self.root_coef0);
-                        if operand.projection.reads_rows() {
-                            stored = Some(RowSource { input: &inputs[input], first, root_gamma, root_coef0 });
-                            [&[], &[]]
-                        } else {
-                            if loaded != Some(input) {
-                                for (tile, x) in x.chunks_exact_mut(operand.dim).enumerate() {
-                                    lanes::load(&inputs[input], first + tile * LANES, root_gamma, root_coef0, x);
-                                }
-                                loaded = Some(input);
+                        match &inputs[input] {
+                            Input::Sparse(input) if operand.projection.reads_sparse() => {
+                                stored = Some(RowSource { input, first, root_gamma, root_coef0 });
+                                [&[], &[]]
                             }
-                            [x, &[]]
+                            table => {
+                                if loaded != Some(input) {
+                                    for (tile, x) in x.chunks_exact_mut(operand.dim).enumerate() {
+                                        lanes::load(table, first + tile * LANES, root_gamma, root_coef0, x);
+                                    }
+                                    loaded = Some(input);
+                                }
+                                [x, &[]]
+                            }
                         }
                     }
                 };
@@ -389,9 +505,9 @@ impl<T: Scalar> Product<T> {
                     let (new_im, rest_im) = std::mem::take(&mut keep_im).split_at_mut(if complex { rows } else { 0 });
                     (keep_re, keep_im) = (rest_re, rest_im);
                     projection.apply(from, stored, tiles, workspace, |_, row, re, im| {
-                        new_re[row] = re;
+                        new_re[row..][..re.len()].copy_from_slice(re);
                         if complex {
-                            new_im[row] = im;
+                            new_im[row..][..im.len()].copy_from_slice(im);
                         }
                     });
                     for row in 0..rows {
@@ -405,29 +521,18 @@ impl<T: Scalar> Product<T> {
                         }
                     }
                 } else {
-                    // Multiplying by one is exact, and spares a second copy of every kernel for the first operand.
-                    if index == 0 {
-                        re.fill([T::ONE; LANES]);
-                        im.fill([T::ZERO; LANES]);
-                    }
-                    if complex {
-                        projection.apply(from, stored, tiles, workspace, |tile, row, new_re, new_im| {
-                            let at = tile * rows + row;
-                            (re[at], im[at]) = complex_mul((re[at], im[at]), (new_re, new_im));
-                        });
-                    } else {
-                        projection.apply(from, stored, tiles, workspace, |tile, row, new, _| {
-                            let at = tile * rows + row;
-                            re[at] = mul(re[at], new);
-                        });
-                    }
+                    let im = if complex { &mut im[..tiles * rows] } else { &mut [] };
+                    projection.multiply_into(from, stored, tiles, workspace, [&mut re[..tiles * rows], im], index == 0);
                 }
             }
             let [re, im] = slots[join.slot].each_mut().map(LaneBuffer::as_mut);
             for tile in 0..tiles {
                 let part = tile * rows..(tile + 1) * rows;
                 let im = if complex { &mut im[part.clone()] } else { &mut [] };
-                self.finish_join(&mut re[part], im, workspace);
+                self.transform_join(&mut re[part.clone()], im, workspace);
+                if !last {
+                    self.scale_join(&mut re[part], im);
+                }
             }
         }
     }
@@ -478,7 +583,7 @@ impl<T: Scalar> Product<T> {
         let mut bad: Option<usize> = None;
         let mut store = |gradient: &[Lane<T>], out: &mut RowsMut<'_, T>| {
             let columns = out.columns();
-            if !lanes::store(&gradient[..columns], self.root_gamma, Layout { start: 0, step: 1 }, out, 0) {
+            if !lanes::store(&gradient[..columns], self.root_gamma, Layout { start: 0, step: 1 }, out, 0, false) {
                 bad = [bad, first_not_finite(out)].into_iter().flatten().min();
             }
         };
@@ -503,7 +608,8 @@ impl<T: Scalar> Product<T> {
                 }
             }
             let [g_re, g_im] = slots[join.slot].each_mut().map(LaneBuffer::as_mut);
-            self.finish_join(g_re, g_im, workspace);
+            self.transform_join(g_re, g_im, workspace);
+            self.scale_join(g_re, g_im);
             for (index, operand) in join.operands.iter().enumerate() {
                 let [g_re, g_im] = slots[join.slot].each_mut().map(LaneBuffer::as_mut);
                 for row in 0..rows {
@@ -561,6 +667,7 @@ pub trait Kernels: Sized {
         input: &Input<'_, Self>,
         first: usize,
         out: RowsMut<'_, Self>,
+        streamed: bool,
         scratch: &mut CosineScratch<Self>,
     ) -> Option<usize>;
 
@@ -577,12 +684,14 @@ pub trait Kernels: Sized {
     /// Plans the Fourier transforms of a length.
     fn fourier(length: usize) -> Fourier<Self>;
 
-    /// Features of the rows from `first` on, as many as `out` has; returns the first row that overflows.
+    /// Features of the rows from `first` on, as many as `out` has, written past the caches if `streamed`; returns the
+    /// first row that overflows.
     fn forward(
         product: &Product<Self>,
         inputs: &[Input<'_, Self>],
         first: usize,
         out: RowsMut<'_, Self>,
+        streamed: bool,
         scratch: &mut ForwardScratch<Self>,
     ) -> Option<usize>;
 
@@ -614,12 +723,17 @@ macro_rules! kernels {
                 input: &Input<'_, Self>,
                 first: usize,
                 out: RowsMut<'_, Self>,
+                streamed: bool,
                 scratch: &mut CosineScratch<Self>,
             ) -> Option<usize> {
-                pulp::Arch::new().dispatch(
+                let bad = pulp::Arch::new().dispatch(
                     #[inline(always)]
-                    || cosine.forward(input, first, out, scratch),
-                )
+                    || cosine.forward(input, first, out, streamed, scratch),
+                );
+                if streamed {
+                    simd::fence();
+                }
+                bad
             }
 
             fn cosine_backward(
@@ -641,12 +755,17 @@ macro_rules! kernels {
                 inputs: &[Input<'_, Self>],
                 first: usize,
                 out: RowsMut<'_, Self>,
+                streamed: bool,
                 scratch: &mut ForwardScratch<Self>,
             ) -> Option<usize> {
-                pulp::Arch::new().dispatch(
+                let bad = pulp::Arch::new().dispatch(
                     #[inline(always)]
-                    || product.forward(inputs, first, out, scratch),
-                )
+                    || product.forward(inputs, first, out, streamed, scratch),
+                );
+                if streamed {
+                    simd::fence();
+                }
+                bad
             }
 
             fn backward(

@@ -1,8 +1,11 @@
 //! The fast Walsh–Hadamard transform.
 
+use pulp::{Simd, WithSimd};
+
 use crate::error::Error;
-use crate::lanes::{LANES, Lane, add, sub};
+use crate::lanes::{LANES, Lane};
 use crate::scalar::Scalar;
+use crate::simd::Vector;
 
 /// Multiplies `data` by the unnormalised Hadamard matrix H, in place.
 ///
@@ -29,22 +32,29 @@ pub fn fwht<T: Scalar>(data: &mut [T]) -> Result<(), Error> {
     if !data.len().is_power_of_two() {
         return Err(Error::invalid("data", "a length that is a power of two", data.len()));
     }
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let (lanes, rest) = data.as_chunks_mut();
-            if lanes.is_empty() {
-                reference(rest);
-            } else {
-                // H_n = (I ⊗ H_16)(H_{n/16} ⊗ I): whole vectors first, then within each.
-                fwht_lanes(lanes);
-                for lane in lanes {
-                    within::<T>(lane);
-                }
-            }
-        },
-    );
+    if data.len() < LANES {
+        reference(data);
+    } else {
+        pulp::Arch::new().dispatch(Single(data));
+    }
     Ok(())
+}
+
+struct Single<'a, T>(&'a mut [T]);
+
+impl<T: Scalar> WithSimd for Single<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        // H_n = (I ⊗ H_16)(H_{n/16} ⊗ I): whole lanes first, then within each.
+        across(
+            simd,
+            self.0,
+            #[inline(always)]
+            |block| T::hadamard(simd, block.as_chunks_mut().0),
+        );
+    }
 }
 
 /// The textbook transform, one butterfly at a time: what the others are checked against.
@@ -63,64 +73,116 @@ pub fn reference<T: Scalar>(data: &mut [T]) {
     }
 }
 
-/// The transform of sixteen neighbours.
-#[inline(always)]
-fn within<T: Scalar>(lane: &mut Lane<T>) {
-    let mut stride = LANES / 2;
-    while stride > 0 {
-        let old = *lane;
-        // Branch-free in the index, so that each level becomes a shuffle, an addition and a blend.
-        for (index, value) in lane.iter_mut().enumerate() {
-            let partner = old[index ^ stride];
-            *value = if index & stride == 0 { old[index] + partner } else { partner - old[index] };
-        }
-        stride /= 2;
+/// The transform of sixteen vectors at once, side by side in lanes. `data.len()` is a power of two.
+pub(crate) fn fwht_lanes<T: Scalar>(data: &mut [Lane<T>]) {
+    pulp::Arch::new().dispatch(Batch(data));
+}
+
+struct Batch<'a, T>(&'a mut [Lane<T>]);
+
+impl<T: Scalar> WithSimd for Batch<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        across_lanes(simd, self.0);
     }
 }
 
-/// Lanes that are transformed to the end before the next ones are begun: 128 KiB of `f32`, well inside a second-level
-/// cache.
-const CACHED: usize = 2048;
+type Register<T, S> = <T as Vector>::Register<S>;
 
-/// The transform across lanes: sixteen vectors at once. `data.len()` is a power of two.
-///
-/// Must be inlined into a function compiled for the instruction set at hand, as everything it calls.
+/// Bytes that are transformed to the end before the next ones are begun: inside a first-level and a second-level cache.
+const FIRST_LEVEL: usize = 32 << 10;
+const SECOND_LEVEL: usize = 1 << 20;
+
+/// As [`fwht_lanes`], for code that knows its instruction set.
 #[inline(always)]
-pub(crate) fn fwht_lanes<T: Scalar>(data: &mut [Lane<T>]) {
+pub(crate) fn across_lanes<T: Scalar, S: Simd>(simd: S, data: &mut [Lane<T>]) {
+    across(
+        simd,
+        data.as_flattened_mut(),
+        #[inline(always)]
+        |_| {},
+    );
+}
+
+/// H_{n/16} ⊗ I: all levels with strides of whole lanes. Every block is handed to `then` as soon as it is complete.
+#[inline(always)]
+fn across<T: Scalar, S: Simd>(simd: S, data: &mut [T], mut then: impl FnMut(&mut [T])) {
+    blocks_within(
+        simd,
+        data,
+        SECOND_LEVEL,
+        #[inline(always)]
+        |outer| {
+            blocks_within(
+                simd,
+                outer,
+                FIRST_LEVEL,
+                #[inline(always)]
+                |inner| {
+                    finish(simd, inner);
+                    then(inner);
+                },
+            );
+        },
+    );
+}
+
+/// The outermost levels, until blocks have at most this many bytes, which are handed on.
+#[inline(always)]
+fn blocks_within<T: Scalar, S: Simd>(simd: S, data: &mut [T], bytes: usize, mut then: impl FnMut(&mut [T])) {
     let mut length = data.len();
-    while length > CACHED {
+    while length * size_of::<T>() > bytes {
         for block in data.chunks_exact_mut(length) {
-            radix8(block);
+            radix8(simd, block);
         }
         length /= 8;
     }
-    for cached in data.chunks_exact_mut(length.max(1)) {
-        let mut length = cached.len();
-        while length >= 8 {
-            for block in cached.chunks_exact_mut(length) {
-                radix8(block);
-            }
-            length /= 8;
-        }
-        match length {
-            4 => cached.chunks_exact_mut(4).for_each(|block| {
-                if let [a, b, c, d] = block {
-                    [*a, *b, *c, *d] = butterfly4([*a, *b, *c, *d]);
-                }
-            }),
-            2 => cached.chunks_exact_mut(2).for_each(|block| {
-                if let [a, b] = block {
-                    (*a, *b) = (add(*a, *b), sub(*a, *b));
-                }
-            }),
-            _ => {}
-        }
+    for block in data.chunks_exact_mut(length) {
+        then(block);
     }
 }
 
-/// The three outermost levels of one block in one pass.
+/// The levels that are left, three at a time.
 #[inline(always)]
-fn radix8<T: Scalar>(block: &mut [Lane<T>]) {
+fn finish<T: Scalar, S: Simd>(simd: S, data: &mut [T]) {
+    let mut length = data.len();
+    while length >= 8 * LANES {
+        for block in data.chunks_exact_mut(length) {
+            radix8(simd, block);
+        }
+        length /= 8;
+    }
+    let registers = T::registers_mut::<S>(data);
+    let lane = LANES * size_of::<T>() / size_of::<Register<T, S>>();
+    match length / LANES {
+        4 => {
+            for block in registers.chunks_exact_mut(4 * lane) {
+                for i in 0..lane {
+                    let old = [block[i], block[i + lane], block[i + 2 * lane], block[i + 3 * lane]];
+                    [block[i], block[i + lane], block[i + 2 * lane], block[i + 3 * lane]] =
+                        butterfly4::<T, S>(simd, old);
+                }
+            }
+        }
+        2 => {
+            for block in registers.chunks_exact_mut(2 * lane) {
+                for i in 0..lane {
+                    let (a, b) = (block[i], block[i + lane]);
+                    (block[i], block[i + lane]) = (T::plus(simd, a, b), T::minus(simd, a, b));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The three outermost levels of one block in one pass: eight registers at a time, which no cache finds too many even
+/// where their distance maps all of them to one set.
+#[inline(always)]
+fn radix8<T: Scalar, S: Simd>(simd: S, block: &mut [T]) {
+    let block = T::registers_mut::<S>(block);
     let eighth = block.len() / 8;
     let (low, high) = block.split_at_mut(4 * eighth);
     let (p0, p1) = low.split_at_mut(2 * eighth);
@@ -134,23 +196,38 @@ fn radix8<T: Scalar>(block: &mut [Lane<T>]) {
     let (e, f) = (&mut e[..a.len()], &mut f[..a.len()]);
     let (g, h) = (&mut g[..a.len()], &mut h[..a.len()]);
     for i in 0..a.len() {
-        let upper = [add(a[i], e[i]), add(b[i], f[i]), add(c[i], g[i]), add(d[i], h[i])];
-        let lower = [sub(a[i], e[i]), sub(b[i], f[i]), sub(c[i], g[i]), sub(d[i], h[i])];
-        [a[i], b[i], c[i], d[i]] = butterfly4(upper);
-        [e[i], f[i], g[i], h[i]] = butterfly4(lower);
+        let old = [a[i], b[i], c[i], d[i], e[i], f[i], g[i], h[i]];
+        [a[i], b[i], c[i], d[i], e[i], f[i], g[i], h[i]] = butterfly8::<T, S>(simd, old);
     }
 }
 
+/// Three levels.
 #[inline(always)]
-fn butterfly4<T: Scalar>([a, b, c, d]: [Lane<T>; 4]) -> [Lane<T>; 4] {
-    let (s, t, u, v) = (add(a, c), add(b, d), sub(a, c), sub(b, d));
-    [add(s, t), sub(s, t), add(u, v), sub(u, v)]
+pub(crate) fn butterfly8<T: Scalar, S: Simd>(
+    simd: S,
+    [a, b, c, d, e, f, g, h]: [Register<T, S>; 8],
+) -> [Register<T, S>; 8] {
+    let (plus, minus) = (T::plus::<S>, T::minus::<S>);
+    let upper = [plus(simd, a, e), plus(simd, b, f), plus(simd, c, g), plus(simd, d, h)];
+    let lower = [minus(simd, a, e), minus(simd, b, f), minus(simd, c, g), minus(simd, d, h)];
+    let [a, b, c, d] = butterfly4::<T, S>(simd, upper);
+    let [e, f, g, h] = butterfly4::<T, S>(simd, lower);
+    [a, b, c, d, e, f, g, h]
+}
+
+/// Two levels.
+#[inline(always)]
+fn butterfly4<T: Scalar, S: Simd>(simd: S, [a, b, c, d]: [Register<T, S>; 4]) -> [Register<T, S>; 4] {
+    let (plus, minus) = (T::plus::<S>, T::minus::<S>);
+    let (s, t, u, v) = (plus(simd, a, c), plus(simd, b, d), minus(simd, a, c), minus(simd, b, d));
+    [plus(simd, s, t), minus(simd, s, t), plus(simd, u, v), minus(simd, u, v)]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rng::{Purpose, Stream};
+    use crate::simd::everywhere;
 
     fn random(length: usize, seed: u64) -> Vec<f64> {
         let mut stream = Stream::new(seed, Purpose::Weights, 0, 0);
@@ -211,6 +288,35 @@ mod tests {
                 let mut want: Vec<f64> = (0..length).map(|k| data[k * LANES + lane]).collect();
                 reference(&mut want);
                 assert!(lanes.iter().map(|l| l[lane]).eq(want), "2^{bits}, lane {lane}");
+            }
+        }
+    }
+
+    struct Transformed<T>(Vec<T>);
+
+    impl<T: Scalar> WithSimd for Transformed<T> {
+        type Output = Vec<T>;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(mut self, simd: S) -> Vec<T> {
+            Single(&mut self.0).with_simd(simd);
+            self.0
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_equals_the_reference() {
+        for bits in 4..=16 {
+            let double = random(1 << bits, bits);
+            let single: Vec<f32> = double.iter().map(|&x| f32::from_f64(x)).collect();
+            let (mut want_double, mut want_single) = (double.clone(), single.clone());
+            reference(&mut want_double);
+            reference(&mut want_single);
+            for (name, got) in everywhere(|| Transformed(double.clone())) {
+                assert!(got == want_double, "{name}, f64, 2^{bits}");
+            }
+            for (name, got) in everywhere(|| Transformed(single.clone())) {
+                assert!(got == want_single, "{name}, f32, 2^{bits}");
             }
         }
     }

@@ -1,0 +1,409 @@
+//! Feature construction beside scikit-learn, numpy and the limits of the machine, all in one run.
+//!
+//! `make bench`: f32, output buffer reused, best of several runs, one thread unless said otherwise. The columns of others need
+//! `ARGAND_PYTHON`, an interpreter with the packages of `requirements.txt`. Arguments: names of sections to run (all if
+//! none), of methods to measure (the same), and `--docs` to put the tables and pictures into `docs/`. Tables are also written as CSV to `target/bench/`.
+
+#![allow(clippy::cast_possible_truncation, reason = "sizes are small, and rounding to f32 is meant")]
+
+mod limits;
+mod plot;
+mod rivals;
+
+use std::fmt;
+use std::fs;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use argand::rng::{Purpose, Stream};
+use argand::transform::fwht;
+use argand::{FeatureMap, Rows, RowsMut, SparseRows, Spec};
+use limits::Limits;
+use plot::Panel;
+use rivals::Rivals;
+
+/// The sizes of one measurement: rows x d, p, D.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) rows: usize,
+    pub(crate) dim: usize,
+    pub(crate) degree: usize,
+    pub(crate) features: usize,
+}
+
+const fn shape(rows: usize, dim: usize, degree: usize, features: usize) -> Shape {
+    Shape { rows, dim, degree, features }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} x {}, {}, {}", self.rows, self.dim, self.degree, self.features)
+    }
+}
+
+const SHAPES: [Shape; 8] = [
+    shape(1000, 784, 3, 512),
+    shape(1000, 784, 3, 2048),
+    shape(1000, 784, 3, 8192),
+    shape(1000, 784, 7, 8192),
+    shape(20000, 784, 3, 2048),
+    shape(20000, 63, 3, 2048),
+    shape(20000, 15, 3, 512),
+    shape(1000, 4095, 3, 8192),
+];
+
+const METHODS: [&str; 8] = [
+    "gaussian",
+    "ctr-gaussian",
+    "rademacher",
+    "ctr-rademacher",
+    "product-srht",
+    "ctr-product-srht",
+    "tensor-sketch",
+    "ctr-tensor-sketch",
+];
+
+/// Seconds of the fastest of as many runs as fit into `budget` seconds, at least 3 after one to warm up.
+pub(crate) fn best(budget: f64, mut run: impl FnMut()) -> f64 {
+    run();
+    let begun = Instant::now();
+    let mut fastest = Duration::MAX;
+    let mut runs = 0;
+    while runs < 3 || begun.elapsed().as_secs_f64() < budget {
+        let start = Instant::now();
+        run();
+        fastest = fastest.min(start.elapsed());
+        runs += 1;
+    }
+    fastest.as_secs_f64()
+}
+
+fn data(length: usize) -> Vec<f32> {
+    let mut stream = Stream::new(1, Purpose::Weights, 0, 0);
+    (0..length).map(|_| stream.uniform() as f32 / 8.0).collect()
+}
+
+/// Seconds of one method, on the current pool.
+fn transform(method: &str, Shape { rows, dim, degree, features }: Shape, budget: f64) -> f64 {
+    let method = method.parse().expect("a method");
+    let sketch = Spec::new(dim, degree, features).with_method(method).sample::<f32>().expect("a valid spec");
+    let x = data(rows * dim);
+    let mut out = vec![0.0; rows * features];
+    best(budget, || {
+        let x = Rows::new(&x, rows, dim).expect("shape").into();
+        let out = RowsMut::new(&mut out, rows, features).expect("shape");
+        sketch.transform_into(&[x], out).expect("finite");
+    })
+}
+
+/// Ten lines anyone would write for real ProductSRHT: pad, flip, transform, gather, multiply, row by row.
+fn textbook(Shape { rows, dim, degree, features }: Shape) -> f64 {
+    let padded = dim.next_power_of_two();
+    let mut stream = Stream::new(2, Purpose::Rows, 0, 0);
+    let signs: Vec<f32> = (0..degree * dim).map(|_| stream.below(2) as f32 * 2.0 - 1.0).collect();
+    let sampled: Vec<usize> = (0..degree * features).map(|_| stream.below(padded as u32) as usize).collect();
+    let x = data(rows * dim);
+    let mut out = vec![0.0; rows * features];
+    best(0.0, || {
+        for (x, out) in x.chunks_exact(dim).zip(out.chunks_exact_mut(features)) {
+            out.fill(1.0 / (features as f32).sqrt());
+            for (signs, sampled) in signs.chunks_exact(dim).zip(sampled.chunks_exact(features)) {
+                let mut spread = vec![0.0; padded];
+                spread.iter_mut().zip(x.iter().zip(signs)).for_each(|(s, (x, sign))| *s = x * sign);
+                fwht::reference(&mut spread);
+                out.iter_mut().zip(sampled).for_each(|(out, &row)| *out *= spread[row]);
+            }
+        }
+        black_box(&mut out);
+    })
+}
+
+/// Rows of text, shown as Markdown and kept as CSV.
+struct Table {
+    header: Vec<String>,
+    lines: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new<S: Into<String>>(header: impl IntoIterator<Item = S>) -> Self {
+        Self { header: header.into_iter().map(Into::into).collect(), lines: vec![] }
+    }
+
+    fn push<S: Into<String>>(&mut self, line: impl IntoIterator<Item = S>) {
+        self.lines.push(line.into_iter().map(Into::into).collect());
+    }
+
+    fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rule = format!("|---|{}\n", "---:|".repeat(self.header.len() - 1));
+        line(&self.header) + &rule + &self.lines.iter().map(|cells| line(cells)).collect::<String>()
+    }
+
+    fn csv(&self) -> String {
+        let line = |cells: &Vec<String>| format!("\"{}\"\n", cells.join("\",\""));
+        std::iter::once(&self.header).chain(&self.lines).map(line).collect()
+    }
+}
+
+/// Where results go.
+struct Report {
+    /// Sections and methods asked for; all if none.
+    wanted: Vec<String>,
+    /// The folder of the documentation, if it is to be written.
+    docs: Option<PathBuf>,
+    csv: PathBuf,
+}
+
+impl Report {
+    fn wants(&self, section: &str) -> bool {
+        let mut sections = self.wanted.iter().filter(|wanted| !METHODS.contains(&wanted.as_str())).peekable();
+        sections.peek().is_none() || sections.any(|wanted| wanted == section)
+    }
+
+    fn wants_method(&self, method: &str) -> bool {
+        let mut methods = self.wanted.iter().filter(|wanted| METHODS.contains(&wanted.as_str())).peekable();
+        methods.peek().is_none() || methods.any(|wanted| wanted == method)
+    }
+
+    /// Shows a table under a title, keeps it as CSV, and replaces the one of this name in `docs/benchmarks.md`.
+    fn table(&self, name: &str, title: &str, table: &Table) {
+        println!("{title}\n\n{}", table.markdown());
+        fs::create_dir_all(&self.csv).expect("the target folder");
+        fs::write(self.csv.join(format!("{name}.csv")), table.csv()).expect("the target folder");
+        if let Some(docs) = &self.docs {
+            let path = docs.join("benchmarks.md");
+            let page = fs::read_to_string(&path).expect("docs/benchmarks.md");
+            let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->\n"));
+            let (before, rest) = page.split_once(&start).expect("a place for the table");
+            let (_, after) = rest.split_once(&end).expect("an end of the table");
+            fs::write(&path, format!("{before}{start}{title}\n\n{}{end}{after}", table.markdown())).expect("docs");
+        }
+    }
+
+    fn picture(&self, name: &str, panels: &[Panel]) {
+        let svg = plot::draw(panels).expect("a picture");
+        let folder = self.docs.as_ref().unwrap_or(&self.csv);
+        fs::write(folder.join(format!("{name}.svg")), svg).expect("a file");
+    }
+}
+
+/// Milliseconds with three digits.
+fn ms(seconds: f64) -> String {
+    digits(seconds * 1e3)
+}
+
+fn digits(value: f64) -> String {
+    format!("{value:.*}", usize::from(value < 100.0) + usize::from(value < 10.0))
+}
+
+/// A ratio that has a goal: how it fares.
+fn goal(ratio: f64, met: bool) -> String {
+    format!("{} {}", digits(ratio), if met { "✓" } else { "✗" })
+}
+
+fn show_limits(report: &Report, limits: &Limits) {
+    let mut table = Table::new(["limit", "measured"]);
+    let giga = |value: f64, unit: &str| format!("{:.1} {unit}", value / 1e9);
+    table.push(["copy, bytes read and written".into(), giga(limits.copy, "GB/s")]);
+    table.push(["non-temporal write".into(), giga(limits.write, "GB/s")]);
+    table.push(["non-temporal write, two threads".into(), giga(limits.write_two, "GB/s")]);
+    table.push(["additions".into(), giga(limits.adds, "G/s")]);
+    let gemm = limits.gemm.map_or("-".into(), |gemm| giga(gemm, "GFlop/s"));
+    table.push(["numpy's matrix product, 2048 cubed".into(), gemm]);
+    report.table("limits", "Limits of this machine, f32, one thread unless said otherwise", &table);
+}
+
+fn show_fwht(report: &Report, limits: &Limits) {
+    // FFHT's published AVX code on the same kind of machine, as a share of its 92 G additions per second.
+    let ffht = |bits: u32| match bits {
+        6 => Some(21.0),
+        8 => Some(79.0),
+        10 => Some(348.0),
+        12 => Some(1466.0),
+        14 => Some(8700.0),
+        16 => Some(40600.0),
+        _ => None,
+    };
+    let mut table =
+        Table::new(["length", "reference, ns", "argand, ns", "share of additions, %", "FFHT's share, %", "goal"]);
+    for bits in 6..=16 {
+        let mut buffer = vec![0.0_f32; 1 << bits];
+        let repeat = (1 << 20) / buffer.len();
+        let mut time = |transform: &dyn Fn(&mut [f32])| {
+            best(0.2, || (0..repeat).for_each(|_| transform(black_box(&mut buffer)))) / repeat as f64
+        };
+        let slow = time(&|data| fwht::reference(data));
+        let fast = time(&|data| fwht::fwht(data).expect("a power of two"));
+        let adds = f64::from(bits << bits);
+        let share = adds / fast / limits.adds;
+        let theirs = ffht(bits).map(|ns| adds / (ns * 1e-9) / 92e9);
+        // 30 % from 256 on; below, FFHT's own share.
+        let wanted = if bits >= 8 { 0.3 } else { theirs.unwrap_or(0.0) };
+        table.push([
+            format!("{}", 1 << bits),
+            format!("{:.0}", slow * 1e9),
+            format!("{:.0}", fast * 1e9),
+            format!("{:.0}", share * 100.0),
+            theirs.map_or(String::new(), |share| format!("{:.0}", share * 100.0)),
+            (if share >= wanted { "✓" } else { "✗" }).into(),
+        ]);
+    }
+    report.table("fwht", "Walsh-Hadamard transform of one vector, f32", &table);
+}
+
+/// The table of all methods beside the others, and the one of goals.
+fn show_features(report: &Report, limits: &Limits, rivals: &mut Option<Rivals>) {
+    let mut times = Table::new(
+        ["rows x d, p, D", "scikit-learn", "numpy", "numpy, ctr", "textbook product-srht", "bound"]
+            .into_iter()
+            .chain(METHODS),
+    );
+    let mut goals = Table::new([
+        "rows x d, p, D",
+        "ctr-product-srht: bound x, ≤ 2.5",
+        "ctr-product-srht: scikit-learn, ≥ 20 (60)",
+        "rademacher: numpy, ≥ 2",
+        "ctr-rademacher: numpy ctr, ≥ 2",
+        "gaussian: numpy, ≥ 0.95",
+        "ctr-gaussian: numpy ctr, ≥ 0.95",
+        "tensor-sketch: scikit-learn, ≥ 4",
+        "slowest method: scikit-learn, > 1",
+    ]);
+    for (index, shape) in SHAPES.into_iter().enumerate() {
+        let mut rival = |name| rivals.as_mut().map(|rivals| rivals.time(name, shape));
+        let (sklearn, numpy, numpy_ctr) = (rival("sklearn"), rival("numpy"), rival("numpy-ctr"));
+        let (textbook, bound) = (textbook(shape), limits.bound(shape));
+        let argand = METHODS.map(|method| report.wants_method(method).then(|| transform(method, shape, 0.4)));
+        let all = [sklearn, numpy, numpy_ctr, Some(textbook), Some(bound)].into_iter().chain(argand);
+        times.push(std::iter::once(shape.to_string()).chain(all.map(|time| time.map_or("-".into(), ms))));
+
+        let of = |name| METHODS.iter().position(|&method| method == name).and_then(|at| argand[at]);
+        let against = |time: Option<f64>, ours: Option<f64>, least: f64| {
+            let ratio = time.zip(ours).map(|(time, ours)| time / ours);
+            ratio.map_or("-".into(), |ratio| goal(ratio, ratio >= least))
+        };
+        let srht = of("ctr-product-srht");
+        let slowest = argand.into_iter().flatten().reduce(f64::max);
+        goals.push([
+            shape.to_string(),
+            srht.map_or("-".into(), |srht| goal(srht / bound, srht / bound <= 2.5)),
+            against(sklearn, srht, if index == 2 { 60.0 } else { 20.0 }),
+            against(numpy, of("rademacher"), 2.0),
+            against(numpy_ctr, of("ctr-rademacher"), 2.0),
+            against(numpy, of("gaussian"), 0.95),
+            against(numpy_ctr, of("ctr-gaussian"), 0.95),
+            against(sklearn, of("tensor-sketch"), 4.0),
+            against(sklearn, slowest, 1.0),
+        ]);
+        eprintln!("{shape}: done");
+    }
+    report.table("features", "Features, f32, one thread, output buffer reused, ms", &times);
+    report.table("goals", "The same as ratios, with their goals (✓ met, ✗ missed)", &goals);
+}
+
+fn show_threads(report: &Report) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores < 2 {
+        println!("threads: skipped, one core only\n");
+        return;
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("two threads");
+    let mut table = Table::new(["rows x d, p, D", "method", "one thread, ms", "two threads, ms", "ratio, ≥ 1.8"]);
+    for shape in SHAPES.into_iter().filter(|shape| shape.rows >= 20000) {
+        for method in METHODS.into_iter().filter(|method| report.wants_method(method)) {
+            let one = transform(method, shape, 0.4);
+            let two = pool.install(|| transform(method, shape, 0.4));
+            table.push([shape.to_string(), method.into(), ms(one), ms(two), goal(one / two, one / two >= 1.8)]);
+        }
+    }
+    report.table("threads", "One and two threads", &table);
+}
+
+fn show_scaling(report: &Report) {
+    const BASE: Shape = shape(1000, 512, 3, 4096);
+    type Vary = fn(&mut Shape) -> &mut usize;
+    let axes: [(&str, Vary, &[usize]); 4] = [
+        ("D", |shape| &mut shape.features, &[256, 512, 1024, 2048, 4096, 8192, 16384, 32768]),
+        ("d", |shape| &mut shape.dim, &[16, 32, 64, 128, 256, 512, 1024, 2048, 4096]),
+        ("p", |shape| &mut shape.degree, &[1, 2, 4, 8, 16]),
+        ("n", |shape| &mut shape.rows, &[1, 4, 16, 64, 256, 1024, 4096]),
+    ];
+    let methods = ["ctr-product-srht", "gaussian", "rademacher", "tensor-sketch"];
+    let mut table = Table::new(["over", "size"].into_iter().chain(methods));
+    let mut panels = vec![];
+    for (name, vary, sizes) in axes {
+        let measured: Vec<[f64; 4]> = sizes
+            .iter()
+            .map(|&size| {
+                let mut shape = BASE;
+                *vary(&mut shape) = size;
+                methods.map(|method| transform(method, shape, 0.1))
+            })
+            .collect();
+        for (size, times) in sizes.iter().zip(&measured) {
+            table.push([name.to_owned(), size.to_string()].into_iter().chain(times.map(ms)));
+        }
+        let line =
+            |at: usize| sizes.iter().zip(&measured).map(|(&size, times)| (size as f64, 1e3 * times[at])).collect();
+        let lines = methods.iter().enumerate().map(|(at, method)| ((*method).to_owned(), line(at))).collect();
+        panels.push(Panel { title: format!("time over {name}"), lines });
+    }
+    report.table("scaling", &format!("Time over each size, ms; the others stay at {BASE}"), &table);
+    report.picture("scaling", &panels);
+}
+
+fn show_sparse(report: &Report) {
+    let mut table = Table::new(["columns", "microseconds per row"]);
+    for columns in [1_000_u32, 1_000_000] {
+        let rows = 2000;
+        let mut stream = Stream::new(3, Purpose::Rows, 0, 0);
+        let starts: Vec<u32> = (0..=rows).map(|row| 10 * row as u32).collect();
+        let indices: Vec<u32> = (0..10 * rows).map(|_| stream.below(columns)).collect();
+        let values = data(10 * rows);
+        let method = "tensor-sketch".parse().expect("a method");
+        let sketch = Spec::new(columns as usize, 3, 1024).with_method(method).sample::<f32>().expect("a valid spec");
+        let mut out = vec![0.0_f32; rows * 1024];
+        let time = best(0.4, || {
+            let x = SparseRows::new(&starts[..], &indices[..], &values, columns as usize).expect("shape");
+            let out = RowsMut::new(&mut out, rows, 1024).expect("shape");
+            sketch.transform_into(&[x.into()], out).expect("finite");
+        });
+        table.push([columns.to_string(), format!("{:.1}", time * 1e6 / rows as f64)]);
+    }
+    report.table("sparse", "tensor-sketch on sparse rows with 10 non-zeros, p = 3, D = 1024", &table);
+}
+
+fn main() {
+    let (mut docs, mut wanted) = (None, vec![]);
+    // Cargo adds `--bench`.
+    for argument in std::env::args().skip(1).filter(|argument| argument != "--bench") {
+        if argument == "--docs" {
+            docs = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs"));
+        } else {
+            wanted.push(argument);
+        }
+    }
+    let report = Report { wanted, docs, csv: Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench") };
+    let mut rivals = Rivals::start();
+    let limits = Limits::measure(rivals.as_mut());
+    show_limits(&report, &limits);
+    let single = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("one thread");
+    single.install(|| {
+        if report.wants("fwht") {
+            show_fwht(&report, &limits);
+        }
+        if report.wants("features") {
+            show_features(&report, &limits, &mut rivals);
+        }
+        if report.wants("scaling") {
+            show_scaling(&report);
+        }
+        if report.wants("sparse") {
+            show_sparse(&report);
+        }
+    });
+    if report.wants("threads") {
+        single.install(|| show_threads(&report));
+    }
+}

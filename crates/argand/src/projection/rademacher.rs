@@ -1,0 +1,406 @@
+//! Projections with random signs as entries, without a multiplication.
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::Draw;
+use crate::lanes::{LANES, Lane, LaneBuffer, add, scale, sub};
+use crate::rng::{Purpose, Stream};
+use crate::scalar::Scalar;
+
+/// Coordinates in a group: all signed sums of a group are computed once, and every row of W looks up its own. More would
+/// take longer to compute than they save.
+const GROUP: usize = 6;
+
+/// Signed sums of a group.
+const SUMS: usize = 1 << GROUP;
+
+/// Groups at a time: their sums of sixteen rows, 16 KiB of `f32`, stay in the first-level cache.
+const GROUPS: usize = 4;
+
+/// The two bits of a group's byte that are not signs: its number, so that the byte finds its sum among all.
+const NUMBERS: [u8; GROUPS] = [0, 1 << GROUP, 2 << GROUP, 3 << GROUP];
+
+/// Coordinates at a time.
+const BLOCK: usize = GROUPS * GROUP;
+
+/// The most real rows at a time: enough to be worth the signed sums, and few enough for what they add up to stay close.
+const CHUNK: usize = 512;
+
+/// An m × d matrix with independent entries, uniform on {1, −1} or {1, −1, i, −i}.
+///
+/// # Formula
+/// A complex sign is w = (u + v)/2 + i(u − v)/2 with two real ones: u = v = 1 is 1, u = −v = 1 is i. So Wx is made of two
+/// real projections Ux and Vx.
+///
+/// # Reference
+/// Alg. 1. Row ℓ of factor i comes from the stream (weights, i, ℓ). Sums by table lookup: Arlazarov et al. (1970), "On
+/// economical construction of the transitive closure of a directed graph".
+///
+/// # Cost
+/// m·d/6 additions per row and factor, and 64·d/6 for the tables per 512 rows of W; twice that when complex. Memory m·d/6
+/// bytes, twice that when complex.
+#[derive(Debug)]
+pub(crate) struct Rademacher {
+    dim: usize,
+    complex: bool,
+    /// Of m real rows, or of 2m as pairs u, v: for every chunk of rows, for every block of coordinates, for every row in the
+    /// chunk, the signs of the groups of the block, one bit each, set if negative.
+    signs: Vec<[u8; GROUPS]>,
+}
+
+/// One of the two buffers that a chunk of rows works with: the first for Re x, the second for Im x.
+struct Scratch<'a, T> {
+    /// One lane per real row.
+    sums: &'a mut [Lane<T>],
+    /// Real or imaginary parts of complex rows.
+    parts: &'a mut [Lane<T>],
+    tables: &'a mut [Lane<T>; GROUPS * SUMS],
+}
+
+/// Takes a buffer apart.
+fn scratch<T: Scalar>(buffer: &mut LaneBuffer<T>) -> Option<Scratch<'_, T>> {
+    let (tables, rest) = buffer.as_mut().split_first_chunk_mut()?;
+    let (sums, parts) = rest.split_at_mut_checked(CHUNK)?;
+    Some(Scratch { sums, parts, tables })
+}
+
+impl Rademacher {
+    /// Real rows of a drawn one.
+    fn real_rows(draw: Draw) -> Option<usize> {
+        draw.rows.checked_mul(if draw.complex { 2 } else { 1 })
+    }
+
+    pub(super) fn bytes(draw: Draw) -> Option<u64> {
+        let bytes = Self::real_rows(draw)?.checked_mul(draw.dim.div_ceil(BLOCK))?.checked_mul(GROUPS)?;
+        u64::try_from(bytes).ok()
+    }
+
+    /// Lanes of each of the two buffers of work space.
+    pub(super) const fn workspace_lanes() -> usize {
+        CHUNK + CHUNK / 2 + GROUPS * SUMS
+    }
+
+    pub(super) fn sample(draw: Draw) -> Self {
+        let Draw { complex, dim, .. } = draw;
+        // Counted by `bytes` before, so it fits.
+        let rows = Self::real_rows(draw).unwrap_or(0);
+        let blocks = dim.div_ceil(BLOCK);
+        let mut signs = vec![NUMBERS; rows * blocks];
+        signs.par_chunks_mut(CHUNK * blocks).enumerate().for_each(|(chunk, signs)| {
+            let length = signs.len() / blocks;
+            let step = if complex { 2 } else { 1 };
+            for within in (0..length).step_by(step) {
+                // A spec has fewer than 2³² rows.
+                let row = u32::try_from((chunk * CHUNK + within) / step).unwrap_or(u32::MAX);
+                let mut stream = Stream::new(draw.seed, Purpose::Weights, draw.factor, row);
+                let mut set = |part: usize, coordinate: usize, negative: bool| {
+                    let (block, place) = (coordinate / BLOCK, coordinate % BLOCK);
+                    signs[block * length + within + part][place / GROUP] |= u8::from(negative) << (place % GROUP);
+                };
+                for (coordinate, drawn) in
+                    stream.small_integers(if complex { 2 } else { 1 }, dim).into_iter().enumerate()
+                {
+                    if complex {
+                        // Quarter turns 0, 1, 2, 3: u is 1, 1, −1, −1 and v is 1, −1, −1, 1.
+                        set(0, coordinate, drawn >= 2);
+                        set(1, coordinate, drawn == 1 || drawn == 2);
+                    } else {
+                        set(0, coordinate, drawn == 1);
+                    }
+                }
+            }
+        });
+        Self { dim, complex, signs }
+    }
+
+    /// Chunks of rows: the first row of W of each, and its signs.
+    fn chunks(&self) -> impl Iterator<Item = (usize, &[[u8; GROUPS]])> {
+        let blocks = self.dim.div_ceil(BLOCK);
+        let first = if self.complex { CHUNK / 2 } else { CHUNK };
+        self.signs.chunks(CHUNK * blocks).enumerate().map(move |(chunk, signs)| (chunk * first, signs))
+    }
+
+    pub(super) fn apply<T: Scalar>(
+        &self,
+        [x_re, x_im]: [&[Lane<T>]; 2],
+        [first_buffer, second_buffer]: &mut [LaneBuffer<T>; 2],
+        mut emit: impl FnMut(usize, usize, &[Lane<T>], &[Lane<T>]),
+    ) {
+        let blocks = self.dim.div_ceil(BLOCK);
+        let Some(Scratch { sums, parts: re, tables }) = scratch(first_buffer) else { return };
+        // Only complex projections have the second one.
+        let mut second = scratch(second_buffer);
+        for (first, signs) in self.chunks() {
+            let of_re = &mut sums[..signs.len() / blocks];
+            for (tile, x) in x_re.chunks_exact(self.dim).enumerate() {
+                pulp::Arch::new().dispatch(Times { signs, x, sums: of_re, tables });
+                let Some(Scratch { sums, parts: im, .. }) = second.as_mut().filter(|_| self.complex) else {
+                    emit(tile, first, of_re, &[]);
+                    continue;
+                };
+                let of_im = if x_im.is_empty() { &mut [] } else { &mut sums[..of_re.len()] };
+                if !x_im.is_empty() {
+                    let x = &x_im[tile * self.dim..][..self.dim];
+                    pulp::Arch::new().dispatch(Times { signs, x, sums: of_im, tables });
+                }
+                let (re, im) = (&mut re[..of_re.len() / 2], &mut im[..of_re.len() / 2]);
+                pulp::Arch::new().dispatch(Combine { of_re, of_im, re, im });
+                emit(tile, first, re, im);
+            }
+        }
+    }
+
+    pub(super) fn add_transpose<T: Scalar>(
+        &self,
+        [v_re, v_im]: [&[Lane<T>]; 2],
+        [first_buffer, second_buffer]: &mut [LaneBuffer<T>; 2],
+        [gradient_re, gradient_im]: [&mut [Lane<T>]; 2],
+    ) {
+        let blocks = self.dim.div_ceil(BLOCK);
+        let half = T::from_f64(0.5);
+        let Some(Scratch { sums: for_re, tables, .. }) = scratch(first_buffer) else { return };
+        let mut second = scratch(second_buffer);
+        for (first, signs) in self.chunks() {
+            let for_re = &mut for_re[..signs.len() / blocks];
+            if let Some(Scratch { sums, .. }) = second.as_mut().filter(|_| self.complex) {
+                let for_im = &mut sums[..for_re.len()];
+                // With w = (u + v)/2 + i(u − v)/2, w (a + ib) is u (a − b)/2 + v (a + b)/2 + i[u (a + b)/2 + v (b − a)/2].
+                let pairs = for_re.as_chunks_mut::<2>().0.iter_mut().zip(for_im.as_chunks_mut::<2>().0);
+                for ((for_re, for_im), (&a, &b)) in pairs.zip(v_re[first..].iter().zip(&v_im[first..])) {
+                    let (sum, difference) = (scale(add(a, b), half), scale(sub(a, b), half));
+                    *for_re = [difference, sum];
+                    *for_im = [sum, scale(difference, -T::ONE)];
+                }
+                if !gradient_im.is_empty() {
+                    pulp::Arch::new().dispatch(Transpose { signs, v: for_im, gradient: gradient_im, tables });
+                }
+            } else {
+                for_re.copy_from_slice(&v_re[first..][..for_re.len()]);
+            }
+            pulp::Arch::new().dispatch(Transpose { signs, v: for_re, gradient: gradient_re, tables });
+        }
+    }
+}
+
+/// Multiplies one tile by a chunk of rows.
+struct Times<'a, T> {
+    signs: &'a [[u8; GROUPS]],
+    x: &'a [Lane<T>],
+    sums: &'a mut [Lane<T>],
+    tables: &'a mut [Lane<T>; GROUPS * SUMS],
+}
+
+impl<T: Scalar> WithSimd for Times<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { signs, x, sums, tables } = self;
+        for (block, (signs, x)) in signs.chunks_exact(sums.len()).zip(x.chunks(BLOCK)).enumerate() {
+            let mut padded = [[T::ZERO; LANES]; BLOCK];
+            padded[..x.len()].copy_from_slice(x);
+            for (table, group) in tables.as_chunks_mut().0.iter_mut().zip(padded.as_chunks().0) {
+                signed_sums(simd, group, table);
+            }
+            if block == 0 {
+                look_up::<T, S, false>(simd, signs, tables, sums);
+            } else {
+                look_up::<T, S, true>(simd, signs, tables, sums);
+            }
+        }
+    }
+}
+
+/// The sums of a block for every row, added to what is there if there is `MORE`.
+#[inline(always)]
+fn look_up<T: Scalar, S: Simd, const MORE: bool>(
+    simd: S,
+    signs: &[[u8; GROUPS]],
+    tables: &[Lane<T>; GROUPS * SUMS],
+    sums: &mut [Lane<T>],
+) {
+    for (sum, &groups) in sums.iter_mut().zip(signs) {
+        let sum = T::registers_mut::<S>(sum);
+        let [a, b, c, d] = groups.map(
+            #[inline(always)]
+            |group| T::registers::<S>(&tables[usize::from(group)]),
+        );
+        for register in 0..sum.len() {
+            let low = T::plus(simd, a[register], b[register]);
+            let four = T::plus(simd, low, T::plus(simd, c[register], d[register]));
+            sum[register] = if MORE { T::plus(simd, sum[register], four) } else { four };
+        }
+    }
+}
+
+/// From pairs of real projections of Re x, and of Im x if there is one, to complex ones.
+struct Combine<'a, T> {
+    of_re: &'a [Lane<T>],
+    of_im: &'a [Lane<T>],
+    re: &'a mut [Lane<T>],
+    im: &'a mut [Lane<T>],
+}
+
+impl<T: Scalar> WithSimd for Combine<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let half = T::splat(simd, T::from_f64(0.5));
+        let (pairs, _) = self.of_re.as_chunks::<2>();
+        let (other, _) = self.of_im.as_chunks::<2>();
+        for (row, ((re, im), [u, v])) in self.re.iter_mut().zip(self.im).zip(pairs).enumerate() {
+            let (re, im) = (T::registers_mut::<S>(re), T::registers_mut::<S>(im));
+            let (u, v) = (T::registers::<S>(u), T::registers::<S>(v));
+            for register in 0..re.len() {
+                let mut parts = (T::plus(simd, u[register], v[register]), T::minus(simd, u[register], v[register]));
+                if let Some([u, v]) = other.get(row) {
+                    // (a + ib)(c + id)
+                    let (u, v) = (T::registers::<S>(u)[register], T::registers::<S>(v)[register]);
+                    parts.0 = T::minus(simd, parts.0, T::minus(simd, u, v));
+                    parts.1 = T::plus(simd, parts.1, T::plus(simd, u, v));
+                }
+                re[register] = T::times(simd, parts.0, half);
+                im[register] = T::times(simd, parts.1, half);
+            }
+        }
+    }
+}
+
+/// All sums of a group with signs, the bits of whose number say which are negative.
+#[inline(always)]
+fn signed_sums<T: Scalar, S: Simd>(simd: S, group: &[Lane<T>; GROUP], table: &mut [Lane<T>; SUMS]) {
+    let (x, table) = (T::registers::<S>(group.as_flattened()), T::registers_mut::<S>(table.as_flattened_mut()));
+    let width = x.len() / GROUP;
+    for register in 0..width {
+        let low = of_half::<T, S>(simd, [x[register], x[width + register], x[2 * width + register]]);
+        let high = of_half::<T, S>(simd, [x[3 * width + register], x[4 * width + register], x[5 * width + register]]);
+        for (eight, high) in high.into_iter().enumerate() {
+            for (one, low) in low.into_iter().enumerate() {
+                table[(8 * eight + one) * width + register] = T::plus(simd, low, high);
+            }
+        }
+    }
+}
+
+/// The same for half a group.
+#[inline(always)]
+fn of_half<T: Scalar, S: Simd>(simd: S, [a, b, c]: [T::Register<S>; 3]) -> [T::Register<S>; 8] {
+    let zero = T::splat(simd, T::ZERO);
+    let (sum, difference) = (T::plus(simd, a, b), T::minus(simd, a, b));
+    let (minus_sum, minus_difference) = (T::minus(simd, zero, sum), T::minus(simd, zero, difference));
+    [
+        T::plus(simd, sum, c),
+        T::plus(simd, minus_difference, c),
+        T::plus(simd, difference, c),
+        T::plus(simd, minus_sum, c),
+        T::minus(simd, sum, c),
+        T::minus(simd, minus_difference, c),
+        T::minus(simd, difference, c),
+        T::minus(simd, minus_sum, c),
+    ]
+}
+
+/// Adds the transpose of a chunk of rows, times one tile, to a gradient: [`Times`] backwards.
+struct Transpose<'a, T> {
+    signs: &'a [[u8; GROUPS]],
+    v: &'a [Lane<T>],
+    gradient: &'a mut [Lane<T>],
+    tables: &'a mut [Lane<T>; GROUPS * SUMS],
+}
+
+impl<T: Scalar> WithSimd for Transpose<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { signs, v, gradient, tables } = self;
+        for (signs, gradient) in signs.chunks_exact(v.len()).zip(gradient.chunks_mut(BLOCK)) {
+            tables.fill([T::ZERO; LANES]);
+            for (&v, groups) in v.iter().zip(signs) {
+                for &group in groups {
+                    let entry = &mut tables[usize::from(group)];
+                    *entry = add(*entry, v);
+                }
+            }
+            for (table, gradient) in tables.chunks_exact_mut(SUMS).zip(gradient.chunks_mut(GROUP)) {
+                // Entries with the highest bit set count negatively for the last coordinate, and alike for those before.
+                let mut left = SUMS;
+                for coordinate in (0..GROUP).rev() {
+                    left /= 2;
+                    let (low, high) = table.split_at_mut(left);
+                    let mut total = [T::ZERO; LANES];
+                    for (low, &mut high) in low.iter_mut().zip(high) {
+                        total = add(total, sub(*low, high));
+                        *low = add(*low, high);
+                    }
+                    if let Some(gradient) = gradient.get_mut(coordinate) {
+                        *gradient = add(*gradient, total);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::everywhere;
+
+    struct Product<'a> {
+        signs: &'a [[u8; GROUPS]],
+        x: &'a [Lane<f32>],
+        sums: Vec<Lane<f32>>,
+    }
+
+    impl WithSimd for Product<'_> {
+        type Output = Vec<Lane<f32>>;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(mut self, simd: S) -> Vec<Lane<f32>> {
+            let tables = &mut [[f32::NAN; LANES]; GROUPS * SUMS];
+            Times { signs: self.signs, x: self.x, sums: &mut self.sums, tables }.with_simd(simd);
+            self.sums
+        }
+    }
+
+    /// Sums of small integers are exact: every instruction set gives the sum that the definition gives.
+    #[test]
+    fn sums_are_the_defined_ones() {
+        for (dim, rows) in [(1, 1), (5, 3), (6, 2), (7, 9), (23, 17), (24, 512), (25, 40), (100, 513)] {
+            let draw = Draw {
+                base: crate::spec::Base::Rademacher,
+                complex: false,
+                seed: 9,
+                factor: 1,
+                sorted: false,
+                dim,
+                rows,
+            };
+            let rademacher = Rademacher::sample(draw);
+            let x: Vec<Lane<f32>> =
+                (0..dim).map(|at| std::array::from_fn(|row| ((at * 5 + row * 3) % 13) as f32 - 6.0)).collect();
+            for (first, signs) in rademacher.chunks() {
+                let count = signs.len() / dim.div_ceil(BLOCK);
+                let want: Vec<Lane<f32>> = (first..first + count)
+                    .map(|row| {
+                        let row = u32::try_from(row).unwrap();
+                        let bits = Stream::new(9, Purpose::Weights, 1, row).small_integers(1, dim);
+                        bits.iter().zip(&x).fold(
+                            [0.0; LANES],
+                            |sum, (bit, &x)| {
+                                if *bit == 0 { add(sum, x) } else { sub(sum, x) }
+                            },
+                        )
+                    })
+                    .collect();
+                let sums = vec![[f32::NAN; LANES]; count];
+                for (name, got) in everywhere(|| Product { signs, x: &x, sums: sums.clone() }) {
+                    assert!(got == want, "{name}: {dim} x {rows}");
+                }
+            }
+        }
+    }
+}
