@@ -107,11 +107,14 @@ impl<T: Scalar> WithSimd for Load<'_, '_, T> {
                 *lanes = T::transpose(simd, &square.0, quad);
             }
         }
-        rest.fill([T::ZERO; LANES]);
         for row in 0..count {
-            for (lane, &value) in rest.iter_mut().zip(&rows.row(first + row)[whole..]) {
-                lane[row] = value * root_gamma;
+            for (to, &value) in square.0[row].iter_mut().zip(&rows.row(first + row)[whole..]) {
+                *to = value * root_gamma;
             }
+        }
+        for (quad, lanes) in rest.chunks_mut(4).enumerate() {
+            let columns = T::transpose(simd, &square.0, quad);
+            lanes.copy_from_slice(&columns[..lanes.len()]);
         }
     }
 }
@@ -313,11 +316,18 @@ pub(crate) fn put<T: Scalar, S: Simd>(
             _ => {}
         }
     }
-    if !rest.is_empty() {
-        for row in 0..rows {
-            let values = &mut out.row_mut(first + row)[column + squares.len() * LANES..];
-            for (value, lane) in values.iter_mut().zip(rest) {
-                *value = lane[row];
+    if rest.is_empty() {
+        return;
+    }
+    let mut square = Aligned([[T::ZERO; LANES]; LANES]);
+    square.0[..rest.len()].copy_from_slice(rest);
+    for quad in 0..rows.div_ceil(4) {
+        for (row, values) in T::transpose(simd, &square.0, quad).iter().enumerate() {
+            if 4 * quad + row < rows {
+                let to = &mut out.row_mut(first + 4 * quad + row)[column + squares.len() * LANES..];
+                for (to, &value) in to.iter_mut().zip(&values[..rest.len()]) {
+                    *to = value;
+                }
             }
         }
     }
