@@ -177,6 +177,40 @@ impl Spec {
     }
 }
 
+impl Spec {
+    /// The name of input `index` in messages.
+    fn argument(&self, index: usize) -> String {
+        match self.inputs {
+            InputDims::Same(_) => "input".to_owned(),
+            InputDims::Distinct(_) => format!("input {index}"),
+        }
+    }
+
+    /// Checks that tables fit the spec and each other; returns their number of rows.
+    pub(crate) fn check_shapes<T: Scalar>(&self, inputs: &[Input<'_, T>]) -> Result<usize, Error> {
+        let dims = self.inputs.as_slice();
+        if inputs.len() != dims.len() {
+            return Err(Error::invalid("inputs", format!("{} tables", dims.len()), inputs.len()));
+        }
+        let rows = inputs[0].rows();
+        for (index, (input, &dim)) in inputs.iter().zip(dims).enumerate() {
+            let argument = self.argument(index);
+            if input.columns() != dim {
+                return Err(Error::invalid(&argument, format!("{dim} columns"), input.columns()));
+            }
+            if input.rows() != rows {
+                return Err(Error::invalid(&argument, format!("{rows} rows, as the first input"), input.rows()));
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Checks that tables hold finite numbers.
+    pub(crate) fn check_finite<T: Scalar>(&self, inputs: &[Input<'_, T>]) -> Result<(), Error> {
+        inputs.iter().enumerate().try_for_each(|(index, input)| input.check_finite(&self.argument(index)))
+    }
+}
+
 impl<T: Scalar> Sketch<T> {
     /// What was drawn. For spherical random features it holds the fit.
     #[must_use]
@@ -192,39 +226,16 @@ impl<T: Scalar> Sketch<T> {
         self
     }
 
-    /// The name of input `index` in messages.
-    fn argument(&self, index: usize) -> String {
-        match self.spec.inputs {
-            InputDims::Same(_) => "input".to_owned(),
-            InputDims::Distinct(_) => format!("input {index}"),
-        }
-    }
-
     fn check(&self, inputs: &[Input<'_, T>], features: (&str, usize, usize)) -> Result<(), Error> {
-        let dims = self.input_dims();
-        if inputs.len() != dims.len() {
-            return Err(Error::invalid("inputs", format!("{} tables", dims.len()), inputs.len()));
-        }
-        let rows = inputs[0].rows();
-        for (index, (input, &dim)) in inputs.iter().zip(dims).enumerate() {
-            let argument = self.argument(index);
-            if input.columns() != dim {
-                return Err(Error::invalid(&argument, format!("{dim} columns"), input.columns()));
-            }
-            if input.rows() != rows {
-                return Err(Error::invalid(&argument, format!("{rows} rows, as the first input"), input.rows()));
-            }
-        }
+        let rows = self.spec.check_shapes(inputs)?;
         let (argument, got_rows, got_columns) = features;
         if (got_rows, got_columns) != (rows, self.output_dim()) {
             let expected = format!("{rows} rows x {} columns", self.output_dim());
             return Err(Error::invalid(argument, expected, format!("{got_rows} x {got_columns}")));
         }
-        for (index, input) in inputs.iter().enumerate() {
-            input.check_finite(&self.argument(index))?;
-            if let Map::Cosine(_) = self.map {
-                Cosine::check(input)?;
-            }
+        self.spec.check_finite(inputs)?;
+        if let Map::Cosine(_) = self.map {
+            inputs.iter().try_for_each(Cosine::check)?;
         }
         Ok(())
     }

@@ -232,24 +232,13 @@ impl Sample {
     }
 }
 
-/// Checks that tables fit a spec and each other, and hold finite numbers.
+/// Checks that tables fit a spec and each other, and hold finite numbers and some rows.
 pub(super) fn check<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Result<(), Error> {
     spec.validate()?;
-    let dims = spec.inputs.as_slice();
-    if inputs.len() != dims.len() {
-        return Err(Error::invalid("inputs", format!("{} tables", dims.len()), inputs.len()));
+    if spec.check_shapes(inputs)? == 0 {
+        return Err(Error::invalid("input", "at least one row", 0));
     }
-    for (input, &dim) in inputs.iter().zip(dims) {
-        if input.columns() != dim {
-            return Err(Error::invalid("input", format!("{dim} columns"), input.columns()));
-        }
-        if input.rows() != inputs[0].rows() || input.rows() == 0 {
-            let expected = format!("{} rows in every table", inputs[0].rows().max(1));
-            return Err(Error::invalid("input", expected, input.rows()));
-        }
-        input.check_finite("input")?;
-    }
-    Ok(())
+    spec.check_finite(inputs)
 }
 
 /// Some of `total` rows without repetition, in ascending order; all of them if that many are wanted.
