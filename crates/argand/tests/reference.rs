@@ -19,6 +19,7 @@ use argand::theory::variance::Formula;
 use argand::theory::{Sampling, Source, expected_error, kernel_error};
 use argand::{FeatureMap, Kernel, Method, Shape, Spec};
 use common::dense;
+use rayon::prelude::*;
 
 /// Rows per kernel matrix, as in the paper: drawn anew for each seed.
 const ROWS: usize = 1000;
@@ -72,15 +73,19 @@ impl Data {
         Some(Self::new(512, values.collect()))
     }
 
-    /// Some rows, drawn without replacement.
     fn subset(&self, seed: u64) -> Vec<f32> {
+        self.subset_of(ROWS, seed)
+    }
+
+    /// Some rows, drawn without replacement.
+    fn subset_of(&self, count: usize, seed: u64) -> Vec<f32> {
         let total = self.values.len() / self.columns;
         let mut order: Vec<usize> = (0..total).collect();
         let mut stream = Stream::new(seed, Purpose::Rows, u32::MAX, 0);
-        for position in 0..ROWS {
+        for position in 0..count {
             order.swap(position, position + stream.below((total - position) as u32) as usize);
         }
-        order[..ROWS]
+        order[..count]
             .iter()
             .flat_map(|&row| self.values[row * self.columns..][..self.columns].iter().copied())
             .collect()
@@ -182,6 +187,10 @@ fn mnist_agrees_with_the_authors() {
     compare("MNIST", &data, &ALL[..7], &[3], &[512, 2048, 8192], 5);
 }
 
+/// Rows of a sample on which errors are measured. Most of the error is common to all rows, so that many sketches of some rows
+/// say more than few sketches of all.
+const MEASURED_ROWS: usize = 400;
+
 /// The data that predictions are compared on, at most 2,000 rows of each.
 fn samples() -> Vec<(&'static str, Data)> {
     let digits: &[u8] = include_bytes!("../../argand-cli/data/digits.u8");
@@ -202,18 +211,34 @@ fn root_mean_square(errors: &[f64]) -> (f64, f64) {
     (mean.sqrt(), error / (2.0 * mean.sqrt()))
 }
 
+/// Relative errors on rows, one for each seed.
+fn measured(spec: &Spec, rows: &[f32], columns: usize, seeds: std::ops::Range<u64>) -> Vec<f64> {
+    let inputs = [dense(rows, columns).into()];
+    seeds
+        .into_par_iter()
+        .map(|seed| {
+            let features = spec.clone().with_seed(seed).sample::<f32>().unwrap().transform(&inputs).unwrap();
+            kernel_error(spec, &inputs, dense(&features, spec.features)).unwrap()
+        })
+        .collect()
+}
+
 /// Predicted and measured root mean square errors agree within 5 % or 4 standard errors, for every method with a closed
 /// form; and how much better a typical sketch is, for `docs/math.md`.
+///
+/// Flat sketches of degree 7 have tails so long that no affordable number of sketches shows their root mean square; they are
+/// printed, and only required not to exceed the prediction.
 #[test]
-#[ignore = "takes some twenty minutes; needs ARGAND_DATA for more than the digits"]
+#[ignore = "takes some ten minutes; needs ARGAND_DATA for more than the digits"]
 fn predicted_errors_agree_with_measured_ones() {
-    let (features, seeds) = (512, 24);
+    let (features, seeds) = (512, 400);
     let mut wrong = Vec::new();
     println!(
         "\n| data | p | method | predicted | measured | standard error | median / predicted |\n|---|---:|---|---:|---:|---:|---:|"
     );
     for (name, data) in samples() {
-        let inputs = [dense(&data.values, data.columns).into()];
+        let rows = data.subset_of(MEASURED_ROWS, 0);
+        let inputs = [dense(&rows, data.columns).into()];
         for degree in [2, 3, 7] {
             for method in Method::all() {
                 let mut spec = Spec::new(data.columns, degree, features).with_method(method);
@@ -225,21 +250,16 @@ fn predicted_errors_agree_with_measured_ones() {
                 let predicted = expected_error(&spec, &inputs, &Sampling::default()).unwrap();
                 assert_eq!((predicted.source, predicted.standard_error), (Source::ClosedForm, 0.0));
                 let predicted = predicted.relative;
-                let mut errors: Vec<f64> = (0..seeds)
-                    .map(|seed| {
-                        let features =
-                            spec.clone().with_seed(seed).sample::<f32>().unwrap().transform(&inputs).unwrap();
-                        kernel_error(&spec, &inputs, dense(&features, spec.features)).unwrap()
-                    })
-                    .collect();
+                let mut errors = measured(&spec, &rows, data.columns, 0..seeds);
                 let (measured, error) = root_mean_square(&errors);
                 errors.sort_by(f64::total_cmp);
-                let median = errors[errors.len() / 2];
                 println!(
                     "| {name} | {degree} | {method} | {predicted:.4} | {measured:.4} | {error:.4} | {:.3} |",
-                    median / predicted
+                    errors[errors.len() / 2] / predicted
                 );
-                if (measured / predicted - 1.0).abs() > 0.05 && (measured - predicted).abs() > 4.0 * error {
+                let heavy_tailed = degree == 7 && method.shape == Shape::Flat;
+                let difference = if heavy_tailed { measured - predicted } else { (measured - predicted).abs() };
+                if difference > 0.05 * predicted && difference > 4.0 * error {
                     wrong.push(format!("{name} p = {degree} {method}: {predicted:.4} {measured:.4} +- {error:.4}"));
                 }
             }
@@ -263,13 +283,7 @@ fn plans_reach_their_targets() {
             let request = Request::new(kernel, argand::InputDims::Same(data.columns), Goal::Error(target));
             let plan = plan(&request, &inputs, |_| {}).unwrap();
             let best = plan.best().unwrap_or_else(|| panic!("{name} {degree} {target}: {plan:?}"));
-            let errors: Vec<f64> = (100..124)
-                .map(|seed| {
-                    let spec = best.spec.clone().with_seed(seed);
-                    let features = spec.sample::<f32>().unwrap().transform(&inputs).unwrap();
-                    kernel_error(&spec, &inputs, dense(&features, spec.features)).unwrap()
-                })
-                .collect();
+            let errors = measured(&best.spec, &data.subset_of(MEASURED_ROWS, 1), data.columns, 1000..1400);
             let (measured, error) = root_mean_square(&errors);
             println!(
                 "| {name} | {degree} | {target} | {} | {} | {:.4} | {measured:.4} | {error:.4} |",
