@@ -229,7 +229,7 @@ fn measured(spec: &Spec, rows: &[f32], columns: usize, seeds: std::ops::Range<u6
 /// Flat sketches of degree 7 have tails so long that no affordable number of sketches shows their root mean square; they are
 /// printed, and only required not to exceed the prediction.
 #[test]
-#[ignore = "takes some ten minutes; needs ARGAND_DATA for more than the digits"]
+#[ignore = "takes some twenty minutes; needs ARGAND_DATA for more than the digits"]
 fn predicted_errors_agree_with_measured_ones() {
     let (features, seeds) = (512, 400);
     let mut wrong = Vec::new();
