@@ -289,9 +289,14 @@ fn views<'b, T: Scalar>(blocks: &'b [Block<T>], columns: &[usize], rows: usize) 
     blocks.iter().zip(columns).map(view).collect()
 }
 
+/// The files of a command, for a message about all of them.
+pub(crate) fn names(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
 /// The library's error about one block, in terms of the files.
 fn explain<T: Scalar>(error: Error, rows_before: usize, paths: &[PathBuf], advice: &str) -> Failure {
-    let all = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let all = names(paths);
     match error {
         Error::NotFinite { argument, row, column, value } => {
             // Several inputs are called "input 0", "input 1", …; a single one is "input".

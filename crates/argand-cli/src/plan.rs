@@ -12,7 +12,7 @@ use indicatif::{HumanCount, ProgressBar};
 
 use crate::failure::Failure;
 use crate::info::bytes;
-use crate::inputs::{Inputs, KernelArguments};
+use crate::inputs::{self, Inputs, KernelArguments};
 use crate::output::{self, AtomicFile};
 use crate::{on_threads, print};
 
@@ -129,7 +129,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         argand::plan::plan(&request, &views, |step| spinner.set_message(step.to_owned()))
     });
     spinner.finish_and_clear();
-    let files = || arguments.inputs.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let files = || inputs::names(&arguments.inputs);
     let plan = plan?.map_err(|error| match error {
         Error::Overflow { .. } => Failure::Input(format!(
             "{}: the kernel of these rows overflows; scale them to unit norm, or use a smaller --gamma",

@@ -9,7 +9,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::info::{kernel, read_spec};
-use crate::inputs::{Inputs, KernelArguments};
+use crate::inputs::{self, Inputs, KernelArguments};
 use crate::{on_threads, print};
 
 /// Test the sketches against theory on the rows of a file.
@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     effort.validate().map_err(|error| Failure::argument(&error))?;
     inputs.show_progress();
     let sample = inputs.sample(arguments.rows, arguments.seed)?;
-    let files = arguments.inputs.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let files = inputs::names(&arguments.inputs);
     let wrong = |error: Error| match &error {
         Error::Invalid { argument, expected, received } if argument == "input" => {
             Failure::Input(format!("{files}: expected {expected}, got {received}"))
