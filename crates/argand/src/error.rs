@@ -55,6 +55,17 @@ pub enum Error {
     /// A spec file cannot be understood.
     #[error("spec: {0}")]
     Json(String),
+    /// A file of a model or of its state cannot be understood.
+    #[error("model file: {0}")]
+    Archive(String),
+    /// A system of equations has no unique solution in the precision at hand.
+    #[error("{what} is singular to working precision; {advice}")]
+    Singular {
+        /// Which matrix.
+        what: String,
+        /// What helps.
+        advice: &'static str,
+    },
 }
 
 impl Error {

@@ -7,6 +7,7 @@
 
 mod error;
 mod lanes;
+pub mod model;
 pub mod plan;
 mod projection;
 pub mod rng;

@@ -1,0 +1,5 @@
+//! Learning on sketches.
+
+mod archive;
+
+pub use archive::Archive;
