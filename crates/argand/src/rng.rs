@@ -28,6 +28,8 @@ pub enum Purpose {
     Radii,
     /// Rows of a table that stand for all of them; no sketch depends on it.
     Sample,
+    /// Draws of latent functions behind class probabilities; no sketch depends on it.
+    Posterior,
 }
 
 impl Purpose {
@@ -40,6 +42,7 @@ impl Purpose {
             Self::Buckets => b"buckets\0\0\0\0\0\0\0\0\0",
             Self::Radii => b"radii\0\0\0\0\0\0\0\0\0\0\0",
             Self::Sample => b"sample\0\0\0\0\0\0\0\0\0\0",
+            Self::Posterior => b"posterior\0\0\0\0\0\0\0",
         }
     }
 }

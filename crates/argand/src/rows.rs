@@ -1,5 +1,7 @@
 //! Views of input and output tables: they borrow, never own.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::error::Error;
@@ -340,6 +342,27 @@ impl<T: Scalar> Input<'_, T> {
     }
 }
 
+impl<'a, T: Scalar> Input<'a, T> {
+    /// The rows in a range, which must lie in the table.
+    pub(crate) fn slice(&self, range: Range<usize>) -> Self {
+        match self {
+            Self::Dense(rows) => {
+                let end = if range.is_empty() { 0 } else { (range.len() - 1) * rows.stride + rows.columns };
+                let start = if range.is_empty() { 0 } else { range.start * rows.stride };
+                Self::Dense(Rows { data: &rows.data[start..][..end], rows: range.len(), ..*rows })
+            }
+            Self::Sparse(rows) => {
+                let starts = range.start..range.end + 1;
+                let row_starts = match rows.row_starts {
+                    Indices::U32(all) => Indices::U32(&all[starts]),
+                    Indices::U64(all) => Indices::U64(&all[starts]),
+                };
+                Self::Sparse(SparseRows { row_starts, ..*rows })
+            }
+        }
+    }
+}
+
 /// Rows that were copied from a table.
 #[derive(Debug, Clone)]
 pub(crate) enum OwnedRows<T> {
@@ -429,6 +452,24 @@ mod tests {
             (vec![0, 3], vec![0, 1, u64::MAX]),
         ] {
             assert!(matches!(view(&starts, &columns), Err(Error::Invalid { .. })), "{starts:?} {columns:?}");
+        }
+    }
+
+    #[test]
+    fn slices_are_the_rows_of_the_range() {
+        let data: Vec<f32> = (0..11).map(|v| v as f32).collect();
+        let dense = Input::from(Rows::with_stride(&data, 3, 3, 4).unwrap());
+        let sparse = Input::from(
+            SparseRows::new(&[0_u32, 1, 3, 4][..], &[0_u32, 2, 1, 3][..], &[1.0_f32, 2.0, 3.0, 4.0], 4).unwrap(),
+        );
+        for input in [dense, sparse] {
+            for range in [0..3, 1..3, 2..3, 1..1, 3..3] {
+                let rows: Vec<usize> = range.clone().collect();
+                let (slice, taken) = (input.slice(range), OwnedRows::take(&input, &rows));
+                let whole: Vec<usize> = (0..rows.len()).collect();
+                assert_eq!(slice.rows(), rows.len());
+                assert_eq!(format!("{:?}", OwnedRows::take(&slice, &whole)), format!("{taken:?}"));
+            }
         }
     }
 

@@ -128,8 +128,7 @@ impl Archive {
             Entry { name: name.clone(), dtype: dtype.to_owned(), length: length as u64 }
         };
         let arrays = self.arrays.iter().map(entry).collect();
-        let header =
-            serde_json::to_vec(&Header { kind: self.kind.clone(), arrays, header: self.header.clone() })?;
+        let header = serde_json::to_vec(&Header { kind: self.kind.clone(), arrays, header: self.header.clone() })?;
         let length = u32::try_from(header.len()).ok().filter(|&length| length <= LONGEST_HEADER);
         let length = length.ok_or_else(|| io::Error::other("the header is longer than 256 MB"))?;
         out.write_all(MAGIC)?;
@@ -340,7 +339,8 @@ mod tests {
     /// A short file that claims to be long is an error, not an allocation.
     #[test]
     fn claimed_lengths_allocate_nothing() {
-        let header = r#"{"kind":"x","arrays":[{"name":"a","dtype":"f64","length":18446744073709551615}],"header":null}"#;
+        let header =
+            r#"{"kind":"x","arrays":[{"name":"a","dtype":"f64","length":18446744073709551615}],"header":null}"#;
         let mut bytes = [&MAGIC[..], &1_u32.to_le_bytes()].concat();
         bytes.extend_from_slice(&u32::try_from(header.len()).unwrap().to_le_bytes());
         bytes.extend_from_slice(header.as_bytes());

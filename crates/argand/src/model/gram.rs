@@ -1,0 +1,652 @@
+//! The sums that closed-form learning needs, in one pass over the rows, to be added up across files and machines.
+
+use faer::linalg::matmul::matmul;
+use faer::{Accum, Mat, MatMut, MatRef, Par};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::archive::Archive;
+use super::recipe::Recipe;
+use crate::error::Error;
+use crate::rows::{Input, Rows};
+use crate::sketch::DEFAULT_MEMORY_LIMIT;
+
+/// The lower triangle of a symmetric matrix, row by row.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Triangle {
+    dim: usize,
+    values: Vec<f64>,
+}
+
+/// Columns of features whose products are computed together, and those on the diagonal, where half of the work is in vain.
+const STRIP: usize = 256;
+const DIAGONAL: usize = 64;
+/// Rows of products in f32 before they are added up in f64, and features in them.
+const CHUNK: usize = 2048;
+const TALLEST: usize = 1024;
+
+impl Triangle {
+    fn zeros(dim: usize) -> Self {
+        Self { dim, values: vec![0.0; dim * (dim + 1) / 2] }
+    }
+
+    /// Entries 0..=row of a row.
+    pub(crate) fn row(&self, row: usize) -> &[f64] {
+        &self.values[row * (row + 1) / 2..][..=row]
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.values.par_iter_mut().zip(&other.values).with_min_len(1 << 14).for_each(|(sum, value)| *sum += value);
+    }
+
+    /// Adds ΦᵀΦ of some rows, given their transpose: `count` numbers per feature, one feature after another.
+    fn add_products(&mut self, transposed: &[f32], count: usize) {
+        let all = MatRef::from_row_major_slice(transposed, self.dim, count);
+        let (mut strips, mut rest) = (Vec::new(), &mut self.values[..]);
+        for start in (0..self.dim).step_by(STRIP) {
+            let end = (start + STRIP).min(self.dim);
+            let strip;
+            (strip, rest) = rest.split_at_mut((end * (end + 1) - start * (start + 1)) / 2);
+            strips.push((start..end, strip));
+        }
+        // The longest first, so that threads end together.
+        strips.into_par_iter().rev().with_max_len(1).for_each_init(Vec::new, |buffer, (range, strip)| {
+            let row_start = |row: usize| (row * (row + 1) - range.start * (range.start + 1)) / 2;
+            let mut add = |rows: std::ops::Range<usize>, columns: std::ops::Range<usize>| {
+                buffer.resize(rows.len() * columns.len(), 0.0_f32);
+                let (height, width) = (columns.len(), rows.len());
+                let out = MatMut::from_column_major_slice_mut(&mut buffer[..], height, width);
+                let [left, right] = [&columns, &rows].map(|part| all.subrows(part.start, part.len()));
+                matmul(out, Accum::Replace, left, right.transpose(), 1.0, Par::Seq);
+                for (row, products) in rows.zip(buffer.chunks(height)) {
+                    let sums = &mut strip[row_start(row)..][..=row];
+                    sums.iter_mut()
+                        .skip(columns.start)
+                        .zip(products)
+                        .for_each(|(sum, &value)| *sum += f64::from(value));
+                }
+            };
+            for start in (0..range.start).step_by(TALLEST) {
+                add(range.clone(), start..(start + TALLEST).min(range.start));
+            }
+            for start in range.clone().step_by(DIAGONAL) {
+                let end = (start + DIAGONAL).min(range.end);
+                add(start..end, range.start..end);
+            }
+        });
+    }
+
+    /// a·self + b·other + c·I as the lower triangle of a matrix; what is above is zero.
+    pub(crate) fn combine(&self, a: f64, other: Option<(f64, &Self)>, c: f64) -> Mat<f64> {
+        const COLUMNS: usize = 16;
+        let mut matrix = Mat::zeros(self.dim, self.dim);
+        // A few columns at a time, so that both sides are read and written in lines.
+        for first in (0..self.dim).step_by(COLUMNS) {
+            for row in first..self.dim {
+                for column in first..=(first + COLUMNS - 1).min(row) {
+                    let second = other.map_or(0.0, |(b, other)| b * other.row(row)[column]);
+                    let diagonal = if row == column { c } else { 0.0 };
+                    matrix[(row, column)] = a * self.row(row)[column] + second + diagonal;
+                }
+            }
+        }
+        matrix
+    }
+}
+
+/// What is predicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Targets {
+    /// This many columns of numbers.
+    Values(usize),
+    /// One of this many classes; products of features are summed up over all of them.
+    Classes(usize),
+    /// One of this many classes; products of features are kept for every class, which
+    /// [`GpClassifier`](super::GpClassifier) needs.
+    ClassesApart(usize),
+}
+
+impl Targets {
+    /// Columns of targets: classes count as 0 and 1.
+    #[must_use]
+    pub fn columns(self) -> usize {
+        match self {
+            Self::Values(columns) => columns,
+            Self::Classes(classes) | Self::ClassesApart(classes) => classes,
+        }
+    }
+
+    fn check(self) -> Result<(), Error> {
+        let (fewest, what) = if let Self::Values(_) = self { (1, "1 column of numbers") } else { (2, "2 classes") };
+        if self.columns() < fewest || u32::try_from(self.columns()).is_err() {
+            return Err(Error::invalid("targets", format!("at least {what}"), self.columns()));
+        }
+        Ok(())
+    }
+
+    /// Sums of products that are kept.
+    fn triangles(self) -> usize {
+        if let Self::ClassesApart(classes) = self { classes } else { 1 }
+    }
+}
+
+/// Targets of some rows.
+#[derive(Debug, Clone, Copy)]
+pub enum Labels<'a> {
+    /// Numbers.
+    Values(Rows<'a, f64>),
+    /// Classes, counted from 0.
+    Classes(&'a [u32]),
+}
+
+impl Labels<'_> {
+    pub(crate) fn rows(&self) -> usize {
+        match self {
+            Self::Values(rows) => rows.rows(),
+            Self::Classes(classes) => classes.len(),
+        }
+    }
+}
+
+/// Sums over rows of features φ and targets y: all that ridge regression and Gaussian processes learn from.
+///
+/// # Formula
+/// n, Φᵀ1, ΦᵀΦ (of all rows or of every class), ΦᵀY, Yᵀ1 and diag(YᵀY); Y has a column of zeros and ones for every class.
+/// Products of features are rounded to f32 in blocks of 2,048 rows and added up in f64; everything else is in f64.
+///
+/// # Cost
+/// n·D² operations in all, also with the products of every class apart. Memory 4D² bytes, or that for every class.
+///
+/// ```
+/// use argand::model::{Gram, Labels, Recipe, Targets};
+/// use argand::{FeatureMap, Rows, Spec};
+/// let recipe = Recipe::from(Spec::new(3, 2, 64));
+/// let pipeline = recipe.sample::<f32>()?;
+/// let (x, y) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [0, 1]);
+/// let mut gram = Gram::new(&recipe, Targets::Classes(2))?;
+/// pipeline.for_each_block(&[Rows::new(&x, 2, 3)?.into()], |range, features| {
+///     gram.update(features, Labels::Classes(&y[range]))
+/// })?;
+/// let other = Gram::from_bytes(&gram.to_bytes())?; // from another machine, say
+/// gram.merge(&other)?;
+/// assert_eq!(gram.rows(), 4);
+/// # Ok::<(), argand::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gram {
+    recipe: Recipe,
+    targets: Targets,
+    rows: u64,
+    /// One, or one for every class.
+    products: Vec<Triangle>,
+    /// Φᵀ(1, Y), feature by feature.
+    moments: Vec<f64>,
+    target_sums: Vec<f64>,
+    target_squares: Vec<f64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    recipe: Recipe,
+    targets: Targets,
+    rows: u64,
+}
+
+const KIND: &str = "gram";
+
+impl Gram {
+    /// No rows yet, within [`DEFAULT_MEMORY_LIMIT`].
+    ///
+    /// # Errors
+    /// As [`Spec::validate`](crate::Spec::validate), [`Error::Invalid`] for no targets or a single class, and
+    /// [`Error::TooLarge`].
+    pub fn new(recipe: &Recipe, targets: Targets) -> Result<Self, Error> {
+        Self::new_within(recipe, targets, DEFAULT_MEMORY_LIMIT)
+    }
+
+    /// As [`Gram::new`], with another limit in bytes.
+    ///
+    /// # Errors
+    /// As [`Gram::new`].
+    pub fn new_within(recipe: &Recipe, targets: Targets, memory_limit: u64) -> Result<Self, Error> {
+        recipe.spec.validate()?;
+        targets.check()?;
+        let columns = targets.columns();
+        let dim = recipe.spec.features;
+        let needed = Self::bytes(dim, targets);
+        if needed > memory_limit {
+            return Err(Error::TooLarge { needed, limit: memory_limit });
+        }
+        Ok(Self {
+            recipe: recipe.clone(),
+            targets,
+            rows: 0,
+            products: vec![Triangle::zeros(dim); targets.triangles()],
+            moments: vec![0.0; dim * (columns + 1)],
+            target_sums: vec![0.0; columns],
+            target_squares: vec![0.0; columns],
+        })
+    }
+
+    /// Bytes of the sums; `u64::MAX` if they cannot be counted.
+    #[must_use]
+    pub fn bytes(features: usize, targets: Targets) -> u64 {
+        let (dim, columns) = (features as u128, targets.columns() as u128);
+        let numbers = (dim * (dim + 1) / 2) * targets.triangles() as u128 + dim * (columns + 1);
+        u64::try_from(numbers * 8).unwrap_or(u64::MAX)
+    }
+
+    /// Adds rows: their features, and their targets.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for features or targets of another shape or kind and for classes that do not exist, and
+    /// [`Error::NotFinite`]; the sums are then as they were.
+    pub fn update(&mut self, features: Rows<'_, f32>, labels: Labels<'_>) -> Result<(), Error> {
+        self.check(features, labels)?;
+        let all: Vec<usize> = (0..features.rows()).collect();
+        let groups = match (self.targets, labels) {
+            (Targets::ClassesApart(classes), Labels::Classes(labels)) => {
+                let mut groups = vec![Vec::new(); classes];
+                all.iter().for_each(|&row| groups[labels[row] as usize].push(row));
+                groups
+            }
+            _ => vec![all],
+        };
+        let mut transposed = Vec::new();
+        for (triangle, group) in self.products.iter_mut().zip(&groups) {
+            for rows in group.chunks(CHUNK) {
+                transpose(features, rows, &mut transposed);
+                triangle.add_products(&transposed, rows.len());
+                let columns = target_columns(rows, labels, self.targets.columns());
+                self.moments
+                    .par_chunks_mut(columns.len() + 1)
+                    .zip(transposed.par_chunks(rows.len()))
+                    .with_min_len(64)
+                    .for_each(|(moments, values)| {
+                        moments[0] += values.iter().map(|&value| f64::from(value)).sum::<f64>();
+                        moments[1..].iter_mut().zip(&columns).for_each(|(sum, column)| *sum += column.dot(values));
+                    });
+                for (column, (sum, squares)) in
+                    columns.iter().zip(self.target_sums.iter_mut().zip(&mut self.target_squares))
+                {
+                    let [first, second] = column.sums();
+                    *sum += first;
+                    *squares += second;
+                }
+            }
+        }
+        self.rows += features.rows() as u64;
+        Ok(())
+    }
+
+    fn check(&self, features: Rows<'_, f32>, labels: Labels<'_>) -> Result<(), Error> {
+        let dim = self.recipe.spec.features;
+        if features.columns() != dim {
+            return Err(Error::invalid("features", format!("{dim} columns"), features.columns()));
+        }
+        if labels.rows() != features.rows() {
+            return Err(Error::invalid("labels", format!("{} rows, as the features", features.rows()), labels.rows()));
+        }
+        match (self.targets, labels) {
+            (Targets::Values(columns), Labels::Values(values)) => {
+                if values.columns() != columns {
+                    return Err(Error::invalid("labels", format!("{columns} columns"), values.columns()));
+                }
+                Input::from(values).check_finite("labels")?;
+            }
+            (Targets::Classes(classes) | Targets::ClassesApart(classes), Labels::Classes(labels)) => {
+                check_classes(labels, classes)?;
+            }
+            (Targets::Values(_), Labels::Classes(_)) => {
+                return Err(Error::invalid("labels", "numbers, as this Gram is for regression", "classes"));
+            }
+            (_, Labels::Values(_)) => {
+                return Err(Error::invalid("labels", "classes, as this Gram is for classification", "numbers"));
+            }
+        }
+        Input::from(features).check_finite("features")
+    }
+
+    /// Adds the sums of other rows.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they are of another recipe or kind of target.
+    pub fn merge(&mut self, other: &Self) -> Result<(), Error> {
+        self.check_same(other)?;
+        self.rows += other.rows;
+        self.products.iter_mut().zip(&other.products).for_each(|(sum, other)| sum.add(other));
+        for (sums, others) in [
+            (&mut self.moments, &other.moments),
+            (&mut self.target_sums, &other.target_sums),
+            (&mut self.target_squares, &other.target_squares),
+        ] {
+            sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_same(&self, other: &Self) -> Result<(), Error> {
+        if other.recipe != self.recipe {
+            let received = format!("{} seed {}", other.recipe.spec.method, other.recipe.spec.seed);
+            return Err(Error::invalid("other", "a Gram of the same scaling and sketch", received));
+        }
+        if other.targets != self.targets {
+            let [expected, received] = [self, other].map(|gram| format!("{:?}", gram.targets));
+            return Err(Error::invalid("other", format!("a Gram of {expected}"), received));
+        }
+        Ok(())
+    }
+
+    /// How rows became features.
+    #[must_use]
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// What is predicted.
+    #[must_use]
+    pub fn targets(&self) -> Targets {
+        self.targets
+    }
+
+    /// The number n of rows.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// ΦᵀΦ, row by row in full.
+    #[must_use]
+    pub fn products(&self) -> Vec<f64> {
+        let (total, dim) = (self.total(), self.recipe.spec.features);
+        (0..dim).flat_map(|i| (0..dim).map(move |j| (i.max(j), i.min(j)))).map(|(i, j)| total.row(i)[j]).collect()
+    }
+
+    /// ΦᵀΦ of all rows.
+    pub(crate) fn total(&self) -> std::borrow::Cow<'_, Triangle> {
+        match &self.products[..] {
+            [one] => std::borrow::Cow::Borrowed(one),
+            several => {
+                let mut total = Triangle::zeros(self.recipe.spec.features);
+                several.iter().for_each(|part| total.add(part));
+                std::borrow::Cow::Owned(total)
+            }
+        }
+    }
+
+    /// ΦᵀΦ of one class, where they are apart.
+    pub(crate) fn of_class(&self, class: usize) -> &Triangle {
+        &self.products[class]
+    }
+
+    /// Φᵀ1
+    #[must_use]
+    pub fn feature_sums(&self) -> Vec<f64> {
+        self.moments.iter().step_by(self.targets.columns() + 1).copied().collect()
+    }
+
+    /// Φᵀy of one column of targets; of a class, the sum of its features.
+    #[must_use]
+    pub fn moments(&self, column: usize) -> Vec<f64> {
+        self.moments.iter().skip(column + 1).step_by(self.targets.columns() + 1).copied().collect()
+    }
+
+    /// Σ y of every column of targets; of classes, their numbers of rows.
+    #[must_use]
+    pub fn target_sums(&self) -> &[f64] {
+        &self.target_sums
+    }
+
+    /// Σ y² of every column of targets.
+    #[must_use]
+    pub fn target_squares(&self) -> &[f64] {
+        &self.target_squares
+    }
+
+    /// The sums as a file, to be sent and merged elsewhere.
+    #[must_use]
+    pub fn to_archive(&self) -> Archive {
+        let header = Header { recipe: self.recipe.clone(), targets: self.targets, rows: self.rows };
+        let products = self.products.iter().flat_map(|triangle| &triangle.values).copied().collect();
+        Archive::new(KIND, &header)
+            .with_f64("products", products)
+            .with_f64("moments", self.moments.clone())
+            .with_f64("target_sums", self.target_sums.clone())
+            .with_f64("target_squares", self.target_squares.clone())
+    }
+
+    /// What [`Gram::to_archive`] made.
+    ///
+    /// # Errors
+    /// [`Error::Archive`], and as [`Gram::new`] without a limit on memory beyond the bytes that are there.
+    pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
+        let Header { recipe, targets, rows } = archive.header(KIND)?;
+        targets.check()?;
+        let (dim, columns) = (recipe.spec.features, targets.columns());
+        let numbers = usize::try_from(Self::bytes(dim, targets) / 8);
+        let numbers = numbers.map_err(|_| Error::Archive("its header claims more than any memory".to_owned()))?;
+        let products = archive.take_f64("products", numbers - dim * (columns + 1))?;
+        let triangle = |values: &[f64]| Triangle { dim, values: values.to_vec() };
+        let products = products.chunks_exact(products.len() / targets.triangles()).map(triangle).collect();
+        Ok(Self {
+            moments: archive.take_f64("moments", dim * (columns + 1))?,
+            target_sums: archive.take_f64("target_sums", columns)?,
+            target_squares: archive.take_f64("target_squares", columns)?,
+            recipe,
+            targets,
+            rows,
+            products,
+        })
+    }
+
+    /// As [`Gram::to_archive`], in bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.to_archive().to_bytes()
+    }
+
+    /// As [`Gram::from_archive`], from bytes.
+    ///
+    /// # Errors
+    /// As [`Gram::from_archive`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        Self::from_archive(Archive::from_bytes(bytes)?)
+    }
+}
+
+/// Checks that all classes are among the first `classes` ones.
+pub(crate) fn check_classes(labels: &[u32], classes: usize) -> Result<(), Error> {
+    match labels.iter().position(|&label| label as usize >= classes) {
+        None => Ok(()),
+        Some(row) => {
+            let received = format!("{} in row {row}", labels[row]);
+            Err(Error::invalid("labels", format!("classes below {classes}"), received))
+        }
+    }
+}
+
+/// Some rows of a table, transposed: all rows of the first column, then those of the second.
+fn transpose(table: Rows<'_, f32>, rows: &[usize], transposed: &mut Vec<f32>) {
+    const TILE: usize = 16;
+    transposed.resize(table.columns() * rows.len(), 0.0);
+    transposed.par_chunks_mut(TILE * rows.len()).enumerate().for_each(|(tile, part)| {
+        let first = tile * TILE;
+        let columns = part.len() / rows.len();
+        for (start, some) in rows.chunks(TILE).enumerate() {
+            for column in 0..columns {
+                let to = &mut part[column * rows.len() + start * TILE..][..some.len()];
+                to.iter_mut().zip(some).for_each(|(to, &row)| *to = table.row(row)[first + column]);
+            }
+        }
+    });
+}
+
+/// A column of targets of some rows.
+enum Column {
+    Values(Vec<f64>),
+    /// Ones in these places of the chunk, zeros elsewhere.
+    Members(Vec<usize>),
+}
+
+impl Column {
+    fn dot(&self, values: &[f32]) -> f64 {
+        match self {
+            Self::Values(targets) => targets.iter().zip(values).map(|(target, &value)| target * f64::from(value)).sum(),
+            Self::Members(places) => places.iter().map(|&place| f64::from(values[place])).sum(),
+        }
+    }
+
+    /// Σ y and Σ y².
+    fn sums(&self) -> [f64; 2] {
+        match self {
+            Self::Values(targets) => [targets.iter().sum(), targets.iter().map(|target| target * target).sum()],
+            Self::Members(places) => [places.len() as f64; 2],
+        }
+    }
+}
+
+fn target_columns(rows: &[usize], labels: Labels<'_>, columns: usize) -> Vec<Column> {
+    match labels {
+        Labels::Values(values) => (0..columns)
+            .map(|column| Column::Values(rows.iter().map(|&row| values.row(row)[column]).collect()))
+            .collect(),
+        Labels::Classes(labels) => {
+            let mut members = vec![Vec::new(); columns];
+            rows.iter().enumerate().for_each(|(place, &row)| members[labels[row] as usize].push(place));
+            members.into_iter().map(Column::Members).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::Spec;
+    use crate::rng::{Purpose, Stream};
+
+    /// Random features and classes; the recipe is only a name for them.
+    pub(crate) fn problem(rows: usize, dim: usize, classes: u32) -> (Recipe, Vec<f32>, Vec<u32>) {
+        let mut stream = Stream::new(9, Purpose::Sample, 3, 0);
+        #[allow(clippy::cast_possible_truncation, reason = "rounding is meant")]
+        let features = (0..rows * dim).map(|_| stream.uniform() as f32 - 0.3).collect();
+        let labels =
+            (0..rows).map(|row| if row < 2 * classes as usize { row as u32 % classes } else { stream.below(classes) });
+        (Recipe::from(Spec::new(3, 2, dim)), features, labels.collect())
+    }
+
+    fn one_hot(labels: &[u32], classes: usize) -> Vec<f64> {
+        labels
+            .iter()
+            .flat_map(|&label| (0..classes).map(move |class| f64::from(u8::from(class == label as usize))))
+            .collect()
+    }
+
+    /// Sums by their definition.
+    fn naive(features: &[f32], targets: &[f64], dim: usize, columns: usize) -> [Vec<f64>; 3] {
+        let rows = features.len() / dim;
+        let phi = |row: usize, i: usize| f64::from(features[row * dim + i]);
+        let products = (0..dim * dim).map(|at| (0..rows).map(|row| phi(row, at / dim) * phi(row, at % dim)).sum());
+        let moments = (0..columns * dim)
+            .map(|at| (0..rows).map(|row| phi(row, at % dim) * targets[row * columns + at / dim]).sum());
+        let sums = (0..dim).map(|i| (0..rows).map(|row| phi(row, i)).sum());
+        [products.collect(), moments.collect(), sums.collect()]
+    }
+
+    fn assert_close(got: &[f64], want: &[f64], tolerance: f64) {
+        assert_eq!(got.len(), want.len());
+        let size = want.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
+        for (got, want) in got.iter().zip(want) {
+            assert!((got - want).abs() <= tolerance * size, "{got} {want}");
+        }
+    }
+
+    /// Sizes around those of strips, tiles and chunks.
+    #[test]
+    fn sums_are_those_of_the_definition() {
+        for (rows, dim) in [(1, 2), (37, 14), (2050, 66), (300, 258), (17, 514)] {
+            let (recipe, features, labels) = problem(rows, dim, 3);
+            let table = Rows::new(&features, rows, dim).unwrap();
+            let mut hot = one_hot(&labels, 3);
+            for targets in [Targets::Classes(3), Targets::ClassesApart(3), Targets::Values(3)] {
+                let mut gram = Gram::new(&recipe, targets).unwrap();
+                let labels = if let Targets::Values(_) = targets {
+                    hot.iter_mut().enumerate().for_each(|(at, value)| *value += (at % 5) as f64);
+                    Labels::Values(Rows::new(&hot, rows, 3).unwrap())
+                } else {
+                    Labels::Classes(&labels)
+                };
+                gram.update(table, labels).unwrap();
+                let [products, moments, sums] = naive(&features, &hot, dim, 3);
+                assert_close(&gram.products(), &products, 1e-6);
+                let got: Vec<f64> = (0..3).flat_map(|column| gram.moments(column)).collect();
+                assert_close(&got, &moments, 1e-12);
+                assert_close(&gram.feature_sums(), &sums, 1e-12);
+                for column in 0..3 {
+                    let of = |power| (0..rows).map(|row| hot[row * 3 + column].powi(power)).sum::<f64>();
+                    assert_close(&[gram.target_sums()[column], gram.target_squares()[column]], &[of(1), of(2)], 1e-12);
+                }
+                let matrix = gram.total().combine(2.0, Some((-1.0, &gram.total())), 1.0);
+                for (i, j) in [(0, 0), (dim - 1, 0), (dim - 1, dim - 1)] {
+                    let want = products[i * dim + j] + f64::from(u8::from(i == j));
+                    assert!((matrix[(i, j)] - want).abs() < 1e-5 * want.abs().max(1.0));
+                }
+                assert_eq!(Gram::from_bytes(&gram.to_bytes()).unwrap(), gram);
+            }
+        }
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        let (recipe, features, labels) = problem(500, 30, 4);
+        for targets in [Targets::Classes(4), Targets::ClassesApart(4)] {
+            let of = |rows: std::ops::Range<usize>| {
+                let mut gram = Gram::new(&recipe, targets).unwrap();
+                let part = Rows::new(&features[rows.start * 30..rows.end * 30], rows.len(), 30).unwrap();
+                gram.update(part, Labels::Classes(&labels[rows])).unwrap();
+                gram
+            };
+            let (whole, mut sum) = (of(0..500), of(0..123));
+            sum.merge(&of(123..500)).unwrap();
+            assert_eq!(sum.rows(), 500);
+            assert_eq!(sum.target_sums(), whole.target_sums());
+            assert_close(&sum.products(), &whole.products(), 1e-6);
+            let threads = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+            assert_eq!(threads.install(|| of(0..500)), whole, "one thread and several");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_changes_nothing() {
+        let (recipe, features, labels) = problem(10, 6, 3);
+        let table = Rows::new(&features, 10, 6).unwrap();
+        let mut gram = Gram::new(&recipe, Targets::Classes(3)).unwrap();
+        gram.update(table, Labels::Classes(&labels)).unwrap();
+        let before = gram.clone();
+        let mut other = labels.clone();
+        other[7] = 3;
+        let message = gram.update(table, Labels::Classes(&other)).unwrap_err().to_string();
+        assert!(message.contains("classes below 3, got 3 in row 7"), "{message}");
+        assert!(gram.update(table, Labels::Classes(&labels[1..])).unwrap_err().to_string().contains("10 rows"));
+        let numbers = [0.0; 30];
+        let values = Labels::Values(Rows::new(&numbers, 10, 3).unwrap());
+        assert!(gram.update(table, values).unwrap_err().to_string().contains("classes"));
+        let narrow = Rows::new(&features[..50], 10, 5).unwrap();
+        assert!(gram.update(narrow, Labels::Classes(&labels)).unwrap_err().to_string().contains("6 columns"));
+        let mut bad = features.clone();
+        bad[8] = f32::INFINITY;
+        let bad = Rows::new(&bad, 10, 6).unwrap();
+        assert!(matches!(gram.update(bad, Labels::Classes(&labels)), Err(Error::NotFinite { row: 1, column: 2, .. })));
+        let mut seeded = recipe.clone();
+        seeded.spec.seed = 1;
+        assert!(gram.merge(&Gram::new(&seeded, Targets::Classes(3)).unwrap()).is_err());
+        assert!(gram.merge(&Gram::new(&recipe, Targets::ClassesApart(3)).unwrap()).is_err());
+        assert_eq!(gram, before);
+        for targets in [Targets::Classes(1), Targets::Values(0), Targets::ClassesApart(usize::MAX)] {
+            assert!(Gram::new(&recipe, targets).is_err());
+        }
+        let large = Recipe::from(Spec::new(3, 2, 1 << 31));
+        assert!(matches!(Gram::new(&large, Targets::ClassesApart(1000)), Err(Error::TooLarge { .. })));
+    }
+}
