@@ -281,7 +281,7 @@ impl Gram {
         Ok(())
     }
 
-    fn check(&self, features: Rows<'_, f32>, labels: Labels<'_>) -> Result<(), Error> {
+    pub(crate) fn check(&self, features: Rows<'_, f32>, labels: Labels<'_>) -> Result<(), Error> {
         let dim = self.recipe.spec.features;
         if features.columns() != dim {
             return Err(Error::invalid("features", format!("{dim} columns"), features.columns()));

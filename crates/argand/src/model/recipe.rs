@@ -426,7 +426,7 @@ mod tests {
         let (_, values) = prepared(Scaling::Standard);
         // Means 0.875, 5, 1.5; the second column is constant.
         let (first, third) = (0.125 / 1.431_127_178_4, -3.5 / 3.354_101_966_2);
-        let length = (first * first + third * third).sqrt();
+        let length = f64::hypot(first, third);
         assert!((values[0] - first / length).abs() < 1e-9 && (values[2] - third / length).abs() < 1e-9);
         assert!(values[1] == 0.0);
     }

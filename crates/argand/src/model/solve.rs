@@ -1,0 +1,259 @@
+//! Factorisations shared by the models.
+
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::cholesky::llt::factor::{cholesky_in_place, cholesky_in_place_scratch};
+use faer::linalg::triangular_solve::{solve_lower_triangular_in_place, solve_upper_triangular_in_place};
+use faer::{Mat, Par, Side};
+use rayon::prelude::*;
+
+use super::archive::Archive;
+use super::gram::Triangle;
+use crate::error::Error;
+use crate::rows::Rows;
+
+/// A = LLᵀ.
+#[derive(Debug, Clone)]
+pub(crate) struct Cholesky {
+    lower: Mat<f64>,
+}
+
+impl Cholesky {
+    /// Factors a matrix of which only the lower triangle is read.
+    ///
+    /// # Errors
+    /// [`Error::Singular`] if it is not positive definite, or so nearly not that its solutions would have no correct digit.
+    pub(crate) fn new(mut matrix: Mat<f64>, what: &str, advice: &'static str) -> Result<Self, Error> {
+        let size = matrix.nrows();
+        let diagonal = |matrix: &Mat<f64>| (0..size).map(|i| matrix[(i, i)]).fold(0.0, f64::max);
+        let largest = diagonal(&matrix);
+        let mut memory = MemBuffer::new(cholesky_in_place_scratch::<f64>(size, Par::Seq, Default::default()));
+        let done = cholesky_in_place(
+            matrix.as_mut(),
+            Default::default(),
+            Par::Seq,
+            MemStack::new(&mut memory),
+            Default::default(),
+        );
+        let pivots = (0..size).map(|i| matrix[(i, i)]).fold(f64::INFINITY, f64::min);
+        if done.is_err() || !(pivots * pivots > f64::EPSILON * largest) {
+            return Err(Error::Singular { what: what.to_owned(), advice });
+        }
+        Ok(Self { lower: matrix })
+    }
+
+    /// L⁻¹b and A⁻¹b.
+    pub(crate) fn solve(&self, right: &[f64]) -> [Vec<f64>; 2] {
+        let mut values = Mat::from_fn(right.len(), 1, |row, _| right[row]);
+        solve_lower_triangular_in_place(self.lower.as_ref(), values.as_mut(), Par::Seq);
+        let half = values.col(0).iter().copied().collect();
+        solve_upper_triangular_in_place(self.lower.transpose(), values.as_mut(), Par::Seq);
+        [half, values.col(0).iter().copied().collect()]
+    }
+
+    /// log det A
+    pub(crate) fn log_determinant(&self) -> f64 {
+        2.0 * (0..self.lower.nrows()).map(|i| self.lower[(i, i)].ln()).sum::<f64>()
+    }
+
+    /// ‖L⁻¹b‖² of every column of a matrix, which is used up.
+    pub(crate) fn norms(&self, mut right: Mat<f64>) -> Vec<f64> {
+        solve_lower_triangular_in_place(self.lower.as_ref(), right.as_mut(), Par::Seq);
+        right.col_iter().map(|column| column.squared_norm_l2()).collect()
+    }
+
+    /// L divided by a number, rounded, to be kept.
+    #[allow(clippy::cast_possible_truncation, reason = "rounding to f32 is the purpose")]
+    pub(crate) fn packed(&self, divisor: f64) -> PackedFactor {
+        let dim = self.lower.nrows();
+        let rows = (0..dim).flat_map(|row| (0..=row).map(move |column| (row, column)));
+        PackedFactor { dim, values: rows.map(|at| (self.lower[at] / divisor) as f32).collect() }
+    }
+}
+
+/// A lower triangular matrix L in f32, row by row: φᵀ(LLᵀ)⁻¹φ is a variance.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PackedFactor {
+    dim: usize,
+    values: Vec<f32>,
+}
+
+/// Rows whose variances are computed together.
+const VARIANCE_ROWS: usize = 256;
+
+impl PackedFactor {
+    /// ‖L⁻¹φ‖² of every row φ.
+    pub(crate) fn variances(&self, features: Rows<'_, f32>) -> Vec<f64> {
+        let mut lower = Mat::<f32>::zeros(self.dim, self.dim);
+        let mut rest = &self.values[..];
+        for row in 0..self.dim {
+            let values;
+            (values, rest) = rest.split_at(row + 1);
+            values.iter().enumerate().for_each(|(column, &value)| lower[(row, column)] = value);
+        }
+        let starts: Vec<usize> = (0..features.rows()).step_by(VARIANCE_ROWS).collect();
+        let blocks = starts.into_par_iter().map(|start| {
+            let count = VARIANCE_ROWS.min(features.rows() - start);
+            let mut right = Mat::from_fn(self.dim, count, |i, row| features.row(start + row)[i]);
+            solve_lower_triangular_in_place(lower.as_ref(), right.as_mut(), Par::Seq);
+            let square = |value: &f32| f64::from(*value) * f64::from(*value);
+            right.col_iter().map(|column| column.iter().map(square).sum::<f64>()).collect::<Vec<f64>>()
+        });
+        blocks.flatten().collect()
+    }
+
+    /// Appends factors to an archive.
+    pub(crate) fn save(factors: &[Self], archive: Archive) -> Archive {
+        archive.with_f32("factors", factors.iter().flat_map(|factor| &factor.values).copied().collect())
+    }
+
+    /// `count` factors that [`save`](Self::save) wrote.
+    pub(crate) fn load(archive: &mut Archive, count: usize, dim: usize) -> Result<Vec<Self>, Error> {
+        let too_large = || Error::Archive("its header claims more than any memory".to_owned());
+        let size = dim.checked_add(1).and_then(|next| dim.checked_mul(next)).ok_or_else(too_large)? / 2;
+        let values = archive.take_f32("factors", size.checked_mul(count).ok_or_else(too_large)?)?;
+        let factor = |values: &[f32]| Self { dim, values: values.to_vec() };
+        let factors: Vec<_> = values.chunks_exact(size).map(factor).collect();
+        let mut places = (0..dim).map(|row| row * (row + 3) / 2);
+        if factors.iter().any(|factor| places.any(|at| factor.values[at] <= 0.0)) {
+            return Err(Error::Archive("a factor has a diagonal that is not positive".to_owned()));
+        }
+        Ok(factors)
+    }
+}
+
+/// A = QEQᵀ with ascending eigenvalues.
+#[derive(Debug, Clone)]
+pub(crate) struct Eigen {
+    pub(crate) values: Vec<f64>,
+    pub(crate) vectors: Mat<f64>,
+}
+
+impl Eigen {
+    /// Of A − b bᵀ with A from a Gram; eigenvalues below the rounding of its features count as zeros.
+    pub(crate) fn new(triangle: &Triangle, centre: Option<&[f64]>) -> Result<Self, Error> {
+        let mut matrix = triangle.combine(1.0, None, 0.0);
+        let size = matrix.nrows();
+        if let Some(centre) = centre {
+            for column in 0..size {
+                for row in column..size {
+                    matrix[(row, column)] -= centre[row] * centre[column];
+                }
+            }
+        }
+        let decomposed = matrix.self_adjoint_eigen(Side::Lower).map_err(|_| Error::Singular {
+            what: "the Gram matrix".to_owned(),
+            advice: "its eigenvalues did not converge; scale the rows",
+        })?;
+        let mut values: Vec<f64> = decomposed.S().column_vector().iter().copied().collect();
+        let largest = values.last().copied().unwrap_or(0.0);
+        let rounding = f64::from(f32::EPSILON) * largest;
+        values.iter_mut().filter(|value| **value < rounding).for_each(|value| *value = 0.0);
+        Ok(Self { values, vectors: decomposed.U().to_owned() })
+    }
+
+    /// Qᵀb
+    pub(crate) fn rotate(&self, vector: &[f64]) -> Vec<f64> {
+        self.vectors.col_iter().map(|column| column.iter().zip(vector).map(|(q, value)| q * value).sum()).collect()
+    }
+
+    /// Qz
+    pub(crate) fn rotate_back(&self, vector: &[f64]) -> Vec<f64> {
+        let mut sum = vec![0.0; vector.len()];
+        for (column, &factor) in self.vectors.col_iter().zip(vector) {
+            sum.iter_mut().zip(column.iter()).for_each(|(sum, q)| *sum += factor * q);
+        }
+        sum
+    }
+}
+
+/// φᵀw + b for every row and every column of weights, row by row.
+///
+/// `weights` hold one column after another, `offsets` one number for each.
+pub(crate) fn linear(features: Rows<'_, f32>, weights: &[f64], offsets: &[f64]) -> Vec<f64> {
+    let dim = features.columns();
+    let mut out = vec![0.0; features.rows() * offsets.len()];
+    out.par_chunks_mut(offsets.len()).enumerate().with_min_len(16).for_each(|(row, out)| {
+        let features = features.row(row);
+        for ((out, weights), offset) in out.iter_mut().zip(weights.chunks(dim)).zip(offsets) {
+            *out = offset + dot(features, weights);
+        }
+    });
+    out
+}
+
+/// Σ φ w in f64, in sixteen partial sums that a compiler can compute side by side.
+fn dot(features: &[f32], weights: &[f64]) -> f64 {
+    const SUMS: usize = 16;
+    let mut sums = [0.0; SUMS];
+    let (features, weights) = (features.chunks(SUMS), weights.chunks(SUMS));
+    for (features, weights) in features.zip(weights) {
+        for (sum, (&feature, weight)) in sums.iter_mut().zip(features.iter().zip(weights)) {
+            *sum += f64::from(feature) * weight;
+        }
+    }
+    sums.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::gram::tests::problem;
+    use crate::model::{Gram, Labels, Targets};
+
+    fn gram(rows: usize, dim: usize) -> (Gram, Vec<f32>) {
+        let (recipe, features, labels) = problem(rows, dim, 2);
+        let mut gram = Gram::new(&recipe, Targets::Classes(2)).unwrap();
+        gram.update(Rows::new(&features, rows, dim).unwrap(), Labels::Classes(&labels)).unwrap();
+        (gram, features)
+    }
+
+    #[test]
+    fn residuals_are_small() {
+        for dim in [2, 14, 130] {
+            let (gram, features) = gram(400, dim);
+            let matrix = gram.total().combine(1.0, None, 0.5);
+            let full = |i: usize, j: usize| matrix[(i.max(j), i.min(j))];
+            let factor = Cholesky::new(matrix.clone(), "A", "").unwrap();
+            let right: Vec<f64> = (0..dim).map(|i| (i as f64).sin()).collect();
+            let [half, solution] = factor.solve(&right);
+            for i in 0..dim {
+                let residual = (0..dim).map(|j| full(i, j) * solution[j]).sum::<f64>() - right[i];
+                assert!(residual.abs() < 1e-10, "{residual}");
+            }
+            let quadratic: f64 = right.iter().zip(&solution).map(|(a, b)| a * b).sum();
+            assert!((half.iter().map(|v| v * v).sum::<f64>() - quadratic).abs() < 1e-10 * quadratic.abs());
+            let rows = Rows::new(&features, 400, dim).unwrap();
+            let variances = factor.packed(2.0).variances(rows);
+            for row in [0, 255, 256, 399] {
+                let phi: Vec<f64> = rows.row(row).iter().map(|&value| f64::from(value)).collect();
+                let [_, solution] = factor.solve(&phi);
+                let want = 4.0 * phi.iter().zip(&solution).map(|(a, b)| a * b).sum::<f64>();
+                assert!((variances[row] - want).abs() < 1e-4 * want, "{} {want}", variances[row]);
+            }
+        }
+    }
+
+    #[test]
+    fn eigenvectors_rebuild_the_matrix() {
+        let (gram, _) = gram(100, 14);
+        let centre: Vec<f64> = gram.feature_sums().iter().map(|sum| sum / 10.0).collect();
+        let eigen = Eigen::new(&gram.total(), Some(&centre)).unwrap();
+        let vector: Vec<f64> = (0..14).map(|i| f64::from(i) - 3.0).collect();
+        let rotated: Vec<f64> = eigen.rotate(&vector).iter().zip(&eigen.values).map(|(a, b)| a * b).collect();
+        let got = eigen.rotate_back(&rotated);
+        let products = gram.products();
+        for i in 0..14 {
+            let want: f64 = (0..14).map(|j| (products[i * 14 + j] - centre[i] * centre[j]) * vector[j]).sum();
+            assert!((got[i] - want).abs() < 1e-8, "{} {want}", got[i]);
+        }
+    }
+
+    #[test]
+    fn singular_matrices_are_errors() {
+        let (gram, _) = gram(5, 14);
+        let error = Cholesky::new(gram.total().combine(1.0, None, 0.0), "the matrix", "add something").unwrap_err();
+        assert_eq!(error.to_string(), "the matrix is singular to working precision; add something");
+        let eigen = Eigen::new(&gram.total(), None).unwrap();
+        assert_eq!(eigen.values.iter().filter(|&&value| value > 0.0).count(), 5);
+    }
+}
