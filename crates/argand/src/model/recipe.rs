@@ -424,8 +424,8 @@ mod tests {
         assert_eq!(values[..3], [1.0, 0.0, 0.0]);
         assert!(values.chunks(3).all(|row| (norm(row) - 1.0).abs() < 1e-15));
         let (_, values) = prepared(Scaling::Standard);
-        // Means 0.875, 5, 1.5; the second column is constant.
-        let (first, third) = (0.125 / 1.431_127_178_4, -3.5 / 3.354_101_966_2);
+        // Means 0.875, 5, 1.5 and sums of squares around them 8.1875, 0, 45; the second column is constant.
+        let (first, third) = (0.125 / (8.1875_f64 / 4.0).sqrt(), -3.5 / (45_f64 / 4.0).sqrt());
         let length = f64::hypot(first, third);
         assert!((values[0] - first / length).abs() < 1e-9 && (values[2] - third / length).abs() < 1e-9);
         assert!(values[1] == 0.0);
