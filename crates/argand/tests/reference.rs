@@ -10,27 +10,18 @@ mod common;
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::Read;
-use std::path::PathBuf;
 
 use argand::plan::{Goal, Request, plan};
 use argand::rng::{Purpose, Stream};
 use argand::theory::variance::Formula;
 use argand::theory::{Sampling, Source, expected_error, kernel_error};
 use argand::{Base, FeatureMap, Field, Kernel, Method, Shape, Spec};
+use common::data::{self, folder, mean_and_error};
 use common::dense;
 use rayon::prelude::*;
 
 /// Rows per kernel matrix, as in the paper: drawn anew for each seed.
 const ROWS: usize = 1000;
-
-fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("ARGAND_DATA").map(PathBuf::from);
-    if folder.is_none() {
-        println!("ARGAND_DATA is not set: nothing compared");
-    }
-    folder
-}
 
 /// A table of non-negative rows with unit norm.
 struct Data {
@@ -53,17 +44,11 @@ impl Data {
     }
 
     fn letter() -> Option<Self> {
-        let text = fs::read_to_string(folder()?.join("data/letter/letter-recognition.data")).unwrap();
-        let values = text.lines().flat_map(|line| line.split(',').skip(1).map(|value| value.trim().parse().unwrap()));
-        Some(Self::new(16, values.collect()))
+        Some(Self::new(16, data::letter()?.0))
     }
 
     fn mnist() -> Option<Self> {
-        let file = fs::File::open(folder()?.join("data/mnist/t10k-images-idx3-ubyte.gz")).unwrap();
-        let mut bytes = Vec::new();
-        flate2::read::GzDecoder::new(file).read_to_end(&mut bytes).unwrap();
-        assert_eq!(bytes.len(), 16 + 10_000 * 784);
-        Some(Self::new(784, bytes[16..].iter().map(|&byte| f32::from(byte)).collect()))
+        Some(Self::new(784, data::mnist("t10k")?.0))
     }
 
     fn cifar() -> Option<Self> {
@@ -106,27 +91,16 @@ impl Data {
     }
 }
 
-fn mean_and_error(values: &[f64]) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    (mean, (variance / count).sqrt())
-}
-
 /// Mean and standard error of the authors' relative Frobenius errors by (dataset, p, D, sketch).
 type Grid = HashMap<(String, usize, usize, String), (f64, f64)>;
 
 fn grid() -> Option<Grid> {
-    let text = fs::read_to_string(folder()?.join("reference/gp-grid.csv")).unwrap();
-    let lines = text.lines().skip(1).filter_map(|line| {
-        let fields: Vec<&str> = line.split(',').collect();
-        let key = (fields[0].to_owned(), fields[1].parse().unwrap(), fields[2].parse().unwrap(), fields[3].to_owned());
-        // Cells that the authors ran with a single seed have no deviation.
-        let (seeds, mean, deviation): (f64, f64, f64) =
-            (fields[4].parse().ok()?, fields[5].parse().ok()?, fields[6].parse().ok()?);
-        Some((key, (mean, deviation / seeds.sqrt())))
+    // Cells that the authors ran with a single seed have no deviation.
+    let known = data::grid()?.into_iter().filter_map(|result| {
+        let (seeds, mean, deviation) = result.kernel?;
+        Some(((result.dataset, result.degree, result.features, result.sketch), (mean, deviation / seeds.sqrt())))
     });
-    Some(lines.collect())
+    Some(known.collect())
 }
 
 /// Prints a table and fails if a sketch is worse than the authors' by more than 4 combined standard errors.

@@ -1,6 +1,8 @@
 //! What the tests share: a naive oracle, exact kernels, and tolerances.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
+pub mod data;
+
 use argand::rng::{Purpose, Stream};
 use argand::theory::variance::{Moments, variance};
 use argand::{Base, FeatureMap, Field, Input, InputDims, Kernel, Method, Rows, Scalar, Shape, SparseRows, Spec};
