@@ -28,7 +28,7 @@ test-slow:
 		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
 
 # Times beside the alternatives and the limits of the machine, in one run of some minutes. ARGS may name sections (fwht,
-# features, scaling, sparse, threads) and hold --docs, which puts tables and pictures into docs/.
+# features, scaling, sparse, gram, gp, threads) and hold --docs, which puts tables and pictures into docs/.
 bench: $(VENV)/sklearn
 	ARGAND_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) bench --locked --package argand -- $(ARGS)
 

@@ -6,6 +6,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes are small, and rounding to f32 is meant")]
 
+mod learning;
 mod limits;
 mod plot;
 mod rivals;
@@ -430,7 +431,13 @@ fn main() {
         if report.wants("sparse") {
             show_sparse(&report);
         }
+        if report.wants("gram") {
+            learning::show_gram(&report);
+        }
     });
+    if report.wants("gp") {
+        learning::show_gp(&report);
+    }
     if report.wants("threads") {
         single.install(|| show_threads(&report));
     }
