@@ -1,11 +1,11 @@
 //! The sums that closed-form learning needs, in one pass over the rows, to be added up across files and machines.
 
-use faer::linalg::matmul::matmul;
-use faer::{Accum, Mat, MatMut, MatRef, Par};
+use faer::Mat;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::archive::Archive;
+use super::products::Packed;
 use super::recipe::Recipe;
 use crate::error::Error;
 use crate::rows::{Input, Rows};
@@ -18,12 +18,8 @@ pub(crate) struct Triangle {
     values: Vec<f64>,
 }
 
-/// Columns of features whose products are computed together, and those on the diagonal, where half of the work is in vain.
-const STRIP: usize = 256;
-const DIAGONAL: usize = 64;
-/// Rows of products in f32 before they are added up in f64, and features in them.
-const CHUNK: usize = 2048;
-const TALLEST: usize = 1024;
+/// Rows whose products are summed up in f32 before they are added up in f64.
+const CHUNK: usize = 4096;
 
 impl Triangle {
     fn zeros(dim: usize) -> Self {
@@ -37,43 +33,6 @@ impl Triangle {
 
     fn add(&mut self, other: &Self) {
         self.values.par_iter_mut().zip(&other.values).with_min_len(1 << 14).for_each(|(sum, value)| *sum += value);
-    }
-
-    /// Adds ΦᵀΦ of some rows, given their transpose: `count` numbers per feature, one feature after another.
-    fn add_products(&mut self, transposed: &[f32], count: usize) {
-        let all = MatRef::from_row_major_slice(transposed, self.dim, count);
-        let (mut strips, mut rest) = (Vec::new(), &mut self.values[..]);
-        for start in (0..self.dim).step_by(STRIP) {
-            let end = (start + STRIP).min(self.dim);
-            let strip;
-            (strip, rest) = rest.split_at_mut((end * (end + 1) - start * (start + 1)) / 2);
-            strips.push((start..end, strip));
-        }
-        // The longest first, so that threads end together.
-        strips.into_par_iter().rev().with_max_len(1).for_each_init(Vec::new, |buffer, (range, strip)| {
-            let row_start = |row: usize| (row * (row + 1) - range.start * (range.start + 1)) / 2;
-            let mut add = |rows: std::ops::Range<usize>, columns: std::ops::Range<usize>| {
-                buffer.resize(rows.len() * columns.len(), 0.0_f32);
-                let (height, width) = (columns.len(), rows.len());
-                let out = MatMut::from_column_major_slice_mut(&mut buffer[..], height, width);
-                let [left, right] = [&columns, &rows].map(|part| all.subrows(part.start, part.len()));
-                matmul(out, Accum::Replace, left, right.transpose(), 1.0, Par::Seq);
-                for (row, products) in rows.zip(buffer.chunks(height)) {
-                    let sums = &mut strip[row_start(row)..][..=row];
-                    sums.iter_mut()
-                        .skip(columns.start)
-                        .zip(products)
-                        .for_each(|(sum, &value)| *sum += f64::from(value));
-                }
-            };
-            for start in (0..range.start).step_by(TALLEST) {
-                add(range.clone(), start..(start + TALLEST).min(range.start));
-            }
-            for start in range.clone().step_by(DIAGONAL) {
-                let end = (start + DIAGONAL).min(range.end);
-                add(start..end, range.start..end);
-            }
-        });
     }
 
     /// a·self + b·other + c·I as the lower triangle of a matrix; what is above is zero.
@@ -153,7 +112,7 @@ impl Labels<'_> {
 ///
 /// # Formula
 /// n, Φᵀ1, ΦᵀΦ (of all rows or of every class), ΦᵀY, Yᵀ1 and diag(YᵀY); Y has a column of zeros and ones for every class.
-/// Products of features are rounded to f32 in blocks of 2,048 rows and added up in f64; everything else is in f64.
+/// Products of features are rounded to f32 in blocks of 4,096 rows and added up in f64; everything else is in f64.
 ///
 /// # Cost
 /// n·D² operations in all, also with the products of every class apart. Memory 4D² bytes, or that for every class.
@@ -254,20 +213,18 @@ impl Gram {
             }
             _ => vec![all],
         };
-        let mut transposed = Vec::new();
+        let mut packed = Packed::new();
         for (triangle, group) in self.products.iter_mut().zip(&groups) {
             for rows in group.chunks(CHUNK) {
-                transpose(features, rows, &mut transposed);
-                triangle.add_products(&transposed, rows.len());
+                packed.fill(features, rows);
+                packed.add_products(triangle.dim, &mut triangle.values);
                 let columns = target_columns(rows, labels, self.targets.columns());
-                self.moments
-                    .par_chunks_mut(columns.len() + 1)
-                    .zip(transposed.par_chunks(rows.len()))
-                    .with_min_len(64)
-                    .for_each(|(moments, values)| {
-                        moments[0] += values.iter().map(|&value| f64::from(value)).sum::<f64>();
-                        moments[1..].iter_mut().zip(&columns).for_each(|(sum, column)| *sum += column.dot(values));
-                    });
+                let moments = self.moments.par_chunks_mut(columns.len() + 1).enumerate().with_min_len(64);
+                moments.for_each(|(feature, moments)| {
+                    let values: Vec<f64> = packed.feature(feature).map(f64::from).collect();
+                    moments[0] += values.iter().sum::<f64>();
+                    moments[1..].iter_mut().zip(&columns).for_each(|(sum, column)| *sum += column.dot(&values));
+                });
                 for (column, (sum, squares)) in
                     columns.iter().zip(self.target_sums.iter_mut().zip(&mut self.target_squares))
                 {
@@ -467,22 +424,6 @@ pub(crate) fn check_classes(labels: &[u32], classes: usize) -> Result<(), Error>
     }
 }
 
-/// Some rows of a table, transposed: all rows of the first column, then those of the second.
-fn transpose(table: Rows<'_, f32>, rows: &[usize], transposed: &mut Vec<f32>) {
-    const TILE: usize = 16;
-    transposed.resize(table.columns() * rows.len(), 0.0);
-    transposed.par_chunks_mut(TILE * rows.len()).enumerate().for_each(|(tile, part)| {
-        let first = tile * TILE;
-        let columns = part.len() / rows.len();
-        for (start, some) in rows.chunks(TILE).enumerate() {
-            for column in 0..columns {
-                let to = &mut part[column * rows.len() + start * TILE..][..some.len()];
-                to.iter_mut().zip(some).for_each(|(to, &row)| *to = table.row(row)[first + column]);
-            }
-        }
-    });
-}
-
 /// A column of targets of some rows.
 enum Column {
     Values(Vec<f64>),
@@ -491,10 +432,10 @@ enum Column {
 }
 
 impl Column {
-    fn dot(&self, values: &[f32]) -> f64 {
+    fn dot(&self, values: &[f64]) -> f64 {
         match self {
-            Self::Values(targets) => targets.iter().zip(values).map(|(target, &value)| target * f64::from(value)).sum(),
-            Self::Members(places) => places.iter().map(|&place| f64::from(values[place])).sum(),
+            Self::Values(targets) => targets.iter().zip(values).map(|(target, value)| target * value).sum(),
+            Self::Members(places) => places.iter().map(|&place| values[place]).sum(),
         }
     }
 
@@ -565,7 +506,7 @@ pub(crate) mod tests {
     /// Sizes around those of strips, tiles and chunks.
     #[test]
     fn sums_are_those_of_the_definition() {
-        for (rows, dim) in [(1, 2), (37, 14), (2050, 66), (300, 258), (17, 514)] {
+        for (rows, dim) in [(1, 2), (37, 14), (4099, 66), (600, 258), (17, 514)] {
             let (recipe, features, labels) = problem(rows, dim, 3);
             let table = Rows::new(&features, rows, dim).unwrap();
             let mut hot = one_hot(&labels, 3);

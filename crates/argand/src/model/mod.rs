@@ -7,6 +7,7 @@
 mod archive;
 mod gp;
 mod gram;
+mod products;
 mod recipe;
 mod ridge;
 mod solve;

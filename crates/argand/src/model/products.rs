@@ -1,0 +1,226 @@
+//! ΦᵀΦ of a block of rows: half of a matrix product, with one copy of the features for both sides.
+
+use std::ops::Range;
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use crate::lanes::{LANES, Lane, LaneBuffer};
+use crate::rows::Rows;
+use crate::simd::Vector;
+
+/// Features in half a lane, each of which is multiplied with [`TILES`] lanes of others: 8 x 3 registers of 32, or 8 of 16.
+const HALF: usize = LANES / 2;
+const TILES: usize = 3;
+/// Rows at a time, and lanes of features that go through them before the next ones: they stay in a second-level cache.
+const DEPTH: usize = 512;
+const STRIP: usize = 12;
+/// Sums of half a lane of features with [`TILES`] lanes of others.
+type Sums = [[Lane<f32>; TILES]; HALF];
+
+/// Some rows of features, sixteen features at a time: all rows of the first sixteen, then those of the next.
+pub(super) struct Packed {
+    lanes: LaneBuffer<f32>,
+    rows: usize,
+}
+
+impl Packed {
+    pub(super) fn new() -> Self {
+        Self { lanes: LaneBuffer::new(0), rows: 0 }
+    }
+
+    /// Copies the rows with these numbers.
+    pub(super) fn fill(&mut self, features: Rows<'_, f32>, rows: &[usize]) {
+        /// Lanes of a row, and rows, that are copied before the next ones: some lines from and to each of them.
+        const ACROSS: usize = 16;
+        const DOWN: usize = 32;
+        let (columns, count) = (features.columns(), rows.len());
+        let groups = columns.div_ceil(LANES).next_multiple_of(TILES);
+        if self.lanes.len() < groups * count {
+            self.lanes = LaneBuffer::new(groups * count);
+        }
+        self.rows = count;
+        let lanes = &mut self.lanes.as_mut()[..groups * count];
+        lanes.par_chunks_mut(ACROSS * count).enumerate().for_each(|(part, lanes)| {
+            for (block, rows) in rows.chunks(DOWN).enumerate() {
+                for (within, &row) in rows.iter().enumerate() {
+                    let row = features.row(row);
+                    for (group, lanes) in lanes.chunks_mut(count).enumerate() {
+                        let lane = &mut lanes[block * DOWN + within];
+                        let start = ((part * ACROSS + group) * LANES).min(columns);
+                        let values = &row[start..(start + LANES).min(columns)];
+                        match <&Lane<f32>>::try_from(values) {
+                            Ok(whole) => *lane = *whole,
+                            Err(_) => {
+                                lane.fill(0.0);
+                                lane[..values.len()].copy_from_slice(values);
+                            }
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// The values of one feature, in the order of the rows.
+    pub(super) fn feature(&self, index: usize) -> impl Iterator<Item = f32> + Clone + '_ {
+        let lanes = &self.lanes.as_ref()[index / LANES * self.rows..][..self.rows];
+        lanes.iter().map(move |lane| lane[index % LANES])
+    }
+
+    /// Adds ΦᵀΦ to a lower triangle that is stored row by row.
+    pub(super) fn add_products(&self, dim: usize, triangle: &mut [f64]) {
+        let (mut strips, mut rest) = (Vec::new(), triangle);
+        for start in (0..dim).step_by(STRIP * LANES) {
+            let end = (start + STRIP * LANES).min(dim);
+            let strip;
+            (strip, rest) = rest.split_at_mut((end * (end + 1) - start * (start + 1)) / 2);
+            strips.push((start..end, strip));
+        }
+        // The longest first, so that threads end together.
+        strips.into_par_iter().rev().with_max_len(1).for_each(|(features, strip)| self.add_strip(features, strip));
+    }
+
+    /// Adds the products of some features, which start a lane, with all features up to themselves.
+    fn add_strip(&self, features: Range<usize>, strip: &mut [f64]) {
+        let (rows, lanes) = (self.rows, self.lanes.as_ref());
+        let halves = features.start / HALF..features.end.div_ceil(HALF);
+        let mut sums = vec![Sums::default(); halves.len()];
+        for first in (0..features.end.div_ceil(LANES)).step_by(TILES) {
+            // The others are in the upper triangle.
+            let halves = halves.start.max(first * LANES / HALF)..halves.end;
+            for start in (0..rows).step_by(DEPTH) {
+                let depth = start..(start + DEPTH).min(rows);
+                for (half, sums) in halves.clone().zip(&mut sums) {
+                    let lane = half * HALF / LANES * rows;
+                    pulp::Arch::new().dispatch(Products {
+                        rows: &lanes[lane + depth.start..lane + depth.end],
+                        upper: half % 2 == 1,
+                        columns: &lanes[first * rows + start..],
+                        stride: rows,
+                        more: start > 0,
+                        sums,
+                    });
+                }
+            }
+            let column = first * LANES;
+            for (half, sums) in halves.zip(&sums) {
+                for (row, sums) in (half * HALF..features.end).zip(sums).filter(|(row, _)| *row >= column) {
+                    let at = (row * (row + 1) - features.start * (features.start + 1)) / 2;
+                    let totals = strip[at + column..=at + row].iter_mut();
+                    totals.zip(sums.as_flattened()).for_each(|(total, &sum)| *total += f64::from(sum));
+                }
+            }
+        }
+    }
+}
+
+/// The products of half a lane of features with [`TILES`] lanes, which begin every `stride`.
+struct Products<'a> {
+    rows: &'a [Lane<f32>],
+    /// Which half.
+    upper: bool,
+    columns: &'a [Lane<f32>],
+    stride: usize,
+    /// Whether to add to the sums rather than to replace them.
+    more: bool,
+    sums: &'a mut Sums,
+}
+
+impl WithSimd for Products<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let registers = f32::registers::<S>(self.sums[0].as_flattened()).len();
+        let mut done = 0;
+        while S::REGISTER_COUNT >= 32 && done + 3 <= registers {
+            self.some::<S, 3>(simd, done);
+            done += 3;
+        }
+        while done < registers {
+            self.some::<S, 1>(simd, done);
+            done += 1;
+        }
+    }
+}
+
+impl Products<'_> {
+    /// The registers from `first` on, counted tile by tile.
+    #[inline(always)]
+    fn some<S: Simd, const COUNT: usize>(&mut self, simd: S, first: usize) {
+        let Self { rows, upper, columns, stride, more, sums } = self;
+        let width = size_of::<Lane<f32>>() / size_of::<<f32 as Vector>::Register<S>>();
+        let columns: [_; COUNT] = std::array::from_fn(|index| {
+            let (tile, register) = ((first + index) / width, (first + index) % width);
+            &f32::registers::<S>(columns[tile * *stride..][..rows.len()].as_flattened())[register..]
+        });
+        let mut registers = [[f32::splat(simd, 0.0); COUNT]; HALF];
+        if *more {
+            for (registers, sums) in registers.iter_mut().zip(&**sums) {
+                registers.copy_from_slice(&f32::registers::<S>(sums.as_flattened())[first..first + COUNT]);
+            }
+        }
+        for (k, lane) in rows.iter().enumerate() {
+            let columns = columns.map(|column| column[k * width]);
+            let halves = lane.as_chunks::<HALF>().0;
+            for (sums, &value) in registers.iter_mut().zip(&halves[usize::from(*upper)]) {
+                let value = f32::splat(simd, value);
+                for (sum, column) in sums.iter_mut().zip(columns) {
+                    *sum = f32::plus_product(simd, *sum, value, column);
+                }
+            }
+        }
+        for (registers, sums) in registers.into_iter().zip(&mut **sums) {
+            f32::registers_mut::<S>(sums.as_flattened_mut())[first..first + COUNT].copy_from_slice(&registers);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::everywhere;
+
+    struct Twice<'a> {
+        lanes: &'a [Lane<f32>],
+        rows: usize,
+        upper: bool,
+    }
+
+    impl WithSimd for Twice<'_> {
+        type Output = Sums;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> Sums {
+            let mut sums = [[[f32::NAN; LANES]; TILES]; HALF];
+            for (part, more) in [(0..self.rows / 2, false), (self.rows / 2..self.rows, true)] {
+                let columns = &self.lanes[self.rows + part.start..];
+                let rows = &self.lanes[part];
+                let sums = &mut sums;
+                Products { rows, upper: self.upper, columns, stride: self.rows, more, sums }.with_simd(simd);
+            }
+            sums
+        }
+    }
+
+    /// Sums of products of small integers are exact, fused or not.
+    #[test]
+    fn products_are_the_defined_ones() {
+        for rows in [2, 3, 17] {
+            let value = |at: usize| ((at * 7) % 11) as f32 - 5.0;
+            let lanes: Vec<Lane<f32>> =
+                (0..(TILES + 1) * rows).map(|at| std::array::from_fn(|column| value(at * 3 + column))).collect();
+            for upper in [false, true] {
+                for (name, sums) in everywhere(|| Twice { lanes: &lanes, rows, upper }) {
+                    for (at, sum) in sums.as_flattened().as_flattened().iter().enumerate() {
+                        let (row, tile, column) = (at / (TILES * LANES), at / LANES % TILES, at % LANES);
+                        let row = row + if upper { HALF } else { 0 };
+                        let want: f32 = (0..rows).map(|k| lanes[k][row] * lanes[(tile + 1) * rows + k][column]).sum();
+                        assert!(*sum == want, "{name}: {rows} rows, {at}");
+                    }
+                }
+            }
+        }
+    }
+}
