@@ -156,11 +156,6 @@ impl Products<'_> {
             &f32::registers::<S>(columns[tile * *stride..][..rows.len()].as_flattened())[register..]
         });
         let mut registers = [[f32::splat(simd, 0.0); COUNT]; HALF];
-        if *more {
-            for (registers, sums) in registers.iter_mut().zip(&**sums) {
-                registers.copy_from_slice(&f32::registers::<S>(sums.as_flattened())[first..first + COUNT]);
-            }
-        }
         for (k, lane) in rows.iter().enumerate() {
             let columns = columns.map(|column| column[k * width]);
             let halves = lane.as_chunks::<HALF>().0;
@@ -171,8 +166,12 @@ impl Products<'_> {
                 }
             }
         }
+        // Sums of sums: the rounding of each grows with its length.
         for (registers, sums) in registers.into_iter().zip(&mut **sums) {
-            f32::registers_mut::<S>(sums.as_flattened_mut())[first..first + COUNT].copy_from_slice(&registers);
+            let sums = &mut f32::registers_mut::<S>(sums.as_flattened_mut())[first..first + COUNT];
+            for (sum, register) in sums.iter_mut().zip(registers) {
+                *sum = if *more { f32::plus(simd, *sum, register) } else { register };
+            }
         }
     }
 }
