@@ -22,7 +22,7 @@ test:
 # and reference), and a 4 GB file through a bounded memory (about 9 GB of disk).
 test-slow:
 	ARGAND_SEEDS=60000 $(CARGO) test --locked --release --package argand --test statistics
-	$(CARGO) test --locked --release --package argand --test reference -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --locked --release --package argand --test reference --test learning -- --ignored --nocapture --test-threads 1
 	$(CARGO) build --locked --release --package argand-cli
 	scripts/memory-test.sh "$$($(CARGO) metadata --format-version 1 --no-deps | \
 		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
