@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sends a file of 4 GB through `argand transform` and fails unless it passes within 300 MB of memory,
-# and unless killing it half-way leaves nothing behind. Takes the path to the program:
+# and unless killing it half-way leaves nothing behind. Then fits models to a Parquet file of 1 GB within a quarter of its
+# size. Takes the path to the program:
 #
 #   scripts/memory-test.sh target/release/argand
 #
@@ -77,4 +78,29 @@ for output in z.npy z.parquet; do
         exit 1
     fi
     echo "killed half-way: nothing is left of $output"
+done
+
+# A Parquet file of a million rows, which random numbers keep from being compressed, and classes for them.
+"$argand" transform x.npy --output z.parquet --quiet --degree 1 --features 256
+rm x.npy
+python3 - <<'PYTHON'
+import array, random, struct
+
+random.seed(2)
+header = "{'descr': '<i4', 'fortran_order': False, 'shape': (1000000,), }"
+with open("y.npy", "wb") as file:
+    file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + header.ljust(117).encode() + b"\n")
+    array.array("i", (random.randrange(4) for _ in range(1_000_000))).tofile(file)
+PYTHON
+size=$(stat --format %s z.parquet)
+for model in "ridge --lambda 1" "gp" "softmax --epochs 1"; do
+    # shellcheck disable=SC2086 # the model and its options
+    measured=$(measure "$argand" fit z.parquet --labels y.npy --model $model --scaling standard --features 256 \
+        --output fitted.model --quiet)
+    read -r seconds peak <<<"$measured"
+    echo "z.parquet, $size bytes, to a model ($model): $((peak / 1000000)) MB of memory, $seconds s"
+    if ((peak > size / 4)); then
+        echo "failed: the limit is $((size / 4000000)) MB, a quarter of the file" >&2
+        exit 1
+    fi
 done
