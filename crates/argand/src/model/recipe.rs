@@ -299,9 +299,9 @@ pub struct Pipeline<T> {
 }
 
 /// Bytes of features that [`Pipeline::for_each_block`] holds at a time, about; and the bounds on its rows.
-const BLOCK_BYTES: usize = 64 << 20;
+const BLOCK_BYTES: usize = 128 << 20;
 const FEWEST_ROWS: usize = 256;
-const MOST_ROWS: usize = 8192;
+const MOST_ROWS: usize = 16384;
 
 impl<T: Scalar> Pipeline<T> {
     /// What was drawn.
@@ -310,7 +310,7 @@ impl<T: Scalar> Pipeline<T> {
         Recipe { preparation: self.preparation.clone(), spec: self.sketch.spec().clone() }
     }
 
-    /// Rows whose features fit a block of some 64 MB.
+    /// Rows whose features fit a block of some 128 MB.
     #[must_use]
     pub fn block_rows(&self) -> usize {
         (BLOCK_BYTES / size_of::<T>() / self.output_dim()).clamp(FEWEST_ROWS, MOST_ROWS)
