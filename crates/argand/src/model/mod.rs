@@ -7,6 +7,7 @@
 mod archive;
 mod gp;
 mod gram;
+pub mod online;
 mod products;
 mod recipe;
 mod ridge;
