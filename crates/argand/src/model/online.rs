@@ -10,7 +10,9 @@
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
+use super::archive::Archive;
 use crate::error::Error;
 use crate::rng::{Purpose, Stream};
 use crate::rows::{Input, OwnedRows, Rows, RowsMut};
@@ -25,7 +27,8 @@ use crate::sketch::FeatureMap;
 ///
 /// # Reference
 /// Gao et al. (2016), Sec. 4.1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pooling {
     /// Take signed square roots.
     pub signed_sqrt: bool,
@@ -575,7 +578,8 @@ fn check_learning_rate(learning_rate: f64) -> Result<(), Error> {
 }
 
 /// How a [`Trainer`] trains. The default is the paper's, with three epochs of patience.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TrainerOptions {
     /// Rows in a mini-batch.
     pub batch: usize,
@@ -616,7 +620,7 @@ pub struct Epoch {
 /// Rows are visited in random order within a block: a stream of random numbers for every seed, epoch and block decides.
 /// A block that ends with an incomplete mini-batch trains on that as well; its rows then weigh more than others.
 ///
-/// A clone continues exactly as the original does.
+/// Its state can be saved at any time ([`Trainer::to_archive`]), and what is read back continues exactly as the original.
 ///
 /// # Cost
 /// Per block the features of its rows once, 2·C·D multiplications per row and one step of [`Adam`] per mini-batch.
@@ -784,6 +788,82 @@ impl Trainer {
             Some((_, parameters)) => SoftmaxLayer { parameters, ..self.layer },
             None => self.layer,
         }
+    }
+}
+
+/// The JSON header of a saved [`Trainer`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    context: String,
+    classes: usize,
+    features: usize,
+    pooling: Pooling,
+    options: TrainerOptions,
+    steps: u64,
+    learning_rate: f64,
+    epoch: u32,
+    block: u32,
+    rows: u64,
+    loss_sum: f64,
+    lowest_loss: Option<f64>,
+    stagnant: u32,
+}
+
+const KIND: &str = "softmax-training";
+
+impl Trainer {
+    /// The whole state, to be saved. `context` is whatever says what is being trained on what; it is given back.
+    #[must_use]
+    pub fn to_archive(&self, context: &str) -> Archive {
+        let state = State {
+            context: context.to_owned(),
+            classes: self.layer.classes,
+            features: self.layer.features,
+            pooling: self.layer.pooling,
+            options: self.options,
+            steps: self.adam.steps,
+            learning_rate: self.learning_rate,
+            epoch: self.epoch,
+            block: self.block,
+            rows: self.rows,
+            loss_sum: self.loss_sum,
+            lowest_loss: self.best.as_ref().map(|(loss, _)| *loss),
+            stagnant: self.stagnant,
+        };
+        let archive = Archive::new(KIND, &state)
+            .with_f32("parameters", self.layer.parameters.clone())
+            .with_f32("first moments", self.adam.first.clone())
+            .with_f32("second moments", self.adam.second.clone());
+        match &self.best {
+            Some((_, parameters)) => archive.with_f32("best parameters", parameters.clone()),
+            None => archive,
+        }
+    }
+
+    /// The state that [`Trainer::to_archive`] saved, and its context.
+    ///
+    /// # Errors
+    /// [`Error::Archive`] if it is of something else or contradicts itself, and as [`Trainer::new`].
+    pub fn from_archive(mut archive: Archive) -> Result<(Self, String), Error> {
+        let state: State = archive.header(KIND)?;
+        let length = SoftmaxLayer::count(state.classes, state.features)?;
+        let mut take = |name: &str| archive.take_f32(name, length);
+        let parameters = take("parameters")?;
+        let layer =
+            SoftmaxLayer { classes: state.classes, features: state.features, pooling: state.pooling, parameters };
+        let adam = Adam { first: take("first moments")?, second: take("second moments")?, steps: state.steps };
+        let best = match state.lowest_loss {
+            Some(loss) => Some((loss, take("best parameters")?)),
+            None => None,
+        };
+        check_learning_rate(state.learning_rate)?;
+        if adam.second.iter().any(|&moment| moment < 0.0) || state.stagnant >= state.options.patience {
+            return Err(Error::Archive("the state of training contradicts itself".to_owned()));
+        }
+        let State { learning_rate, epoch, block, rows, loss_sum, stagnant, context, .. } = state;
+        let start = Self::new(layer, state.options)?;
+        Ok((Self { adam, learning_rate, epoch, block, rows, loss_sum, best, stagnant, ..start }, context))
     }
 }
 
@@ -1017,7 +1097,7 @@ mod tests {
 
     /// Two epochs of two blocks, with many blocks of columns and an incomplete batch in each.
     #[test]
-    fn training_does_not_depend_on_threads_and_continues_from_a_clone() {
+    fn training_does_not_depend_on_threads_and_continues_where_it_was_saved() {
         let (x, labels) = crossed(100);
         let features = 2 * COLUMN_BLOCK + 6;
         let sketch = Spec::new(2, 2, features).sample::<f32>().unwrap();
@@ -1031,7 +1111,10 @@ mod tests {
                             .train_block(&sketch, &input(&x[block * 100..][..100], 2), &labels[block * 50..][..50])
                             .unwrap();
                         if interrupted {
-                            trainer = trainer.clone();
+                            let bytes = trainer.to_archive("these").to_bytes();
+                            let (read, context) = Trainer::from_archive(Archive::from_bytes(&bytes).unwrap()).unwrap();
+                            assert_eq!(context, "these");
+                            trainer = read;
                         }
                     }
                     assert_eq!(trainer.end_epoch(None).unwrap().number, epoch + 1);
@@ -1044,6 +1127,35 @@ mod tests {
         for (threads, interrupted) in [(1, true), (2, false), (3, true)] {
             assert!(run(threads, interrupted) == alone, "{threads} threads");
         }
+    }
+
+    #[test]
+    fn saved_states_that_are_wrong_are_refused() {
+        let (x, labels) = crossed(20);
+        let sketch = Spec::new(2, 2, 8).sample::<f32>().unwrap();
+        let mut trainer = trainer(8, QUICK);
+        trainer.train_block(&sketch, &input(&x, 2), &labels).unwrap();
+        trainer.end_epoch(None).unwrap();
+        let read = |change: fn(&mut Trainer)| {
+            let mut trainer = trainer.clone();
+            change(&mut trainer);
+            Trainer::from_archive(Archive::from_bytes(&trainer.to_archive("").to_bytes())?)
+        };
+        assert_eq!(read(|_| ()), Ok((trainer.clone(), String::new())));
+        for change in [
+            (|trainer: &mut Trainer| trainer.learning_rate = 0.0) as fn(&mut Trainer),
+            |trainer| trainer.options.batch = 0,
+            |trainer| trainer.stagnant = trainer.options.patience,
+            |trainer| trainer.layer.classes = 1,
+            |trainer| trainer.layer.features = 7,
+            |trainer| trainer.layer.parameters[3] = f32::NAN,
+            |trainer| trainer.adam.second[3] = -1.0,
+            |trainer| trainer.adam.first.truncate(3),
+            |trainer| trainer.best = Some((0.5, Vec::new())),
+        ] {
+            read(change).unwrap_err();
+        }
+        Trainer::from_archive(Archive::new("other", &())).unwrap_err();
     }
 
     #[test]
