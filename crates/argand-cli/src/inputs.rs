@@ -73,7 +73,7 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         let mut readers = Vec::with_capacity(paths.len());
         for (index, path) in paths.iter().enumerate() {
             let expected = dims.map(|dims| dims[index]);
-            let reader = table::open::<T>(path, expected)?;
+            let reader = table::open::<T>(path, expected, None)?;
             if let Some(expected) = expected
                 && reader.columns() != expected
             {

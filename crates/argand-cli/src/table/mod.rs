@@ -5,6 +5,7 @@
 //! number of rows.
 
 mod csv;
+mod labels;
 mod libsvm;
 mod npy;
 mod parquet;
@@ -18,6 +19,8 @@ use std::path::Path;
 use std::str::FromStr;
 
 use half::f16;
+
+pub(crate) use labels::{Label, LabelReader};
 
 use crate::failure::Failure;
 
@@ -261,18 +264,46 @@ impl Format {
 }
 
 /// Opens a table for reading. `columns` is the number that a LIBSVM file is to have, if known: such a file names only
-/// the columns that it uses. Other formats tell their number of columns and ignore this one.
+/// the columns that it uses. Other formats tell their number of columns and ignore this one. `without` is the name of a
+/// column that is left out; the file must have it.
 ///
 /// # Errors
 /// [`Failure::Input`] if the ending is unknown, the file is missing, its contents are not a table of numbers with at
 /// least one row and one column, or a LIBSVM file uses a column beyond `columns`.
-pub(crate) fn open<T: Element>(path: &Path, columns: Option<usize>) -> Result<Box<dyn Reader<T>>, Failure> {
+pub(crate) fn open<T: Element>(
+    path: &Path,
+    columns: Option<usize>,
+    without: Option<&str>,
+) -> Result<Box<dyn Reader<T>>, Failure> {
     Ok(match Format::of(path)? {
         Format::Npy => Box::new(npy::NpyReader::open(path)?),
-        Format::Csv => Box::new(csv::CsvReader::open(path)?),
-        Format::Parquet => Box::new(parquet::ParquetReader::open(path)?),
+        Format::Csv => Box::new(csv::CsvReader::open(path, without)?),
+        Format::Parquet => Box::new(parquet::ParquetReader::open(path, without)?),
         Format::Libsvm => Box::new(libsvm::LibsvmReader::open(path, columns)?),
     })
+}
+
+/// Whether a table has a column of this name; some formats have no names.
+///
+/// # Errors
+/// As [`open`], as far as the names are concerned.
+pub(crate) fn has_column(path: &Path, name: &str) -> Result<bool, Failure> {
+    let has = |names: &[String]| names.iter().any(|other| other == name);
+    Ok(match Format::of(path)? {
+        Format::Csv => csv::CsvReader::<f64>::open(path, None)?.names().is_some_and(has),
+        Format::Parquet => has(&parquet::names(path)?),
+        Format::Npy | Format::Libsvm => false,
+    })
+}
+
+/// Which of a file's columns has this name.
+fn position(path: &Path, names: &[String], name: &str) -> Result<usize, Failure> {
+    let mut found = names.iter().enumerate().filter(|(_, other)| *other == name).map(|(index, _)| index);
+    match (found.next(), found.next()) {
+        (Some(index), None) => Ok(index),
+        (None, _) => Err(Failure::input(path, format!("has no column {name:?}"))),
+        (Some(_), Some(_)) => Err(Failure::input(path, format!("has several columns {name:?}"))),
+    }
 }
 
 /// Starts a table that will be at `path` once it is finished.
