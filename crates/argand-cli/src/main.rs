@@ -6,6 +6,7 @@ mod info;
 mod inputs;
 mod output;
 mod plan;
+mod sketch;
 mod table;
 mod transform;
 mod verify;

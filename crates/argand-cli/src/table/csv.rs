@@ -252,7 +252,7 @@ pub(super) struct CsvWriter<T> {
 impl<T: Element> CsvWriter<T> {
     pub(super) fn create(path: &Path, columns: Columns) -> Result<Self, Failure> {
         let mut file = AtomicFile::create(path)?;
-        write_names(&mut file, columns).map_err(|error| Failure::io(path, "write", &error))?;
+        file.write_all(&line(columns.names())).map_err(|error| Failure::io(path, "write", &error))?;
         Ok(Self { path: path.to_path_buf(), file, width: columns.width(), element: PhantomData })
     }
 
@@ -270,12 +270,12 @@ impl<T: Element> CsvWriter<T> {
     }
 }
 
-fn write_names(file: &mut AtomicFile, columns: Columns) -> io::Result<()> {
-    for (column, name) in columns.names().enumerate() {
-        let separator = if column == 0 { "" } else { "," };
-        write!(file, "{separator}{name}")?;
-    }
-    file.write_all(b"\n")
+/// A line of text, with quotes where they are needed.
+pub(super) fn line(fields: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    // Memory takes whatever is written.
+    let _ = writer.write_record(fields);
+    writer.into_inner().unwrap_or_default()
 }
 
 impl<T: Element> Writer<T> for CsvWriter<T> {

@@ -10,6 +10,7 @@ mod libsvm;
 mod npy;
 mod parquet;
 mod parquet_footer;
+mod predicted;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use std::str::FromStr;
 use half::f16;
 
 pub(crate) use labels::{Label, LabelReader};
+pub(crate) use predicted::LabelWriter;
 
 use crate::failure::Failure;
 
@@ -49,6 +51,34 @@ pub(crate) enum Block<T> {
 impl<T> Default for Block<T> {
     fn default() -> Self {
         Self::Dense { values: Vec::new() }
+    }
+}
+
+impl<T: Copy> Block<T> {
+    /// Keeps some of the rows, which must ascend, of a table with this many columns.
+    pub(crate) fn keep(&mut self, rows: &[usize], columns: usize) {
+        match self {
+            Self::Dense { values } => {
+                for (to, &from) in rows.iter().enumerate() {
+                    values.copy_within(from * columns..(from + 1) * columns, to * columns);
+                }
+                values.truncate(rows.len() * columns);
+            }
+            Self::Sparse { indptr, indices, values } => {
+                let (mut kept, mut ends) = (0, vec![0]);
+                for &row in rows {
+                    // What is in memory has lengths that fit.
+                    let [start, end] = [row, row + 1].map(|at| usize::try_from(indptr[at]).unwrap_or(usize::MAX));
+                    indices.copy_within(start..end, kept);
+                    values.copy_within(start..end, kept);
+                    kept += end - start;
+                    ends.push(kept as u64);
+                }
+                indices.truncate(kept);
+                values.truncate(kept);
+                *indptr = ends;
+            }
+        }
     }
 }
 
@@ -211,8 +241,10 @@ pub(crate) trait Writer<T>: Send {
 }
 
 /// The columns of a table to be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Columns {
+    /// Real numbers with names.
+    Named(Vec<String>),
     /// This many real numbers.
     Real(usize),
     /// This many complex numbers, each given as its real and then its imaginary part: rows are twice as wide.
@@ -221,16 +253,18 @@ pub(crate) enum Columns {
 
 impl Columns {
     /// Elements in a row.
-    pub(crate) fn width(self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         match self {
-            Self::Real(columns) => columns,
+            Self::Named(names) => names.len(),
+            Self::Real(columns) => *columns,
             Self::Complex(columns) => 2 * columns,
         }
     }
 
     /// What formats with column names call the elements of a row.
-    fn names(self) -> impl Iterator<Item = String> {
+    fn names(&self) -> impl Iterator<Item = String> {
         (0..self.width()).map(move |column| match self {
+            Self::Named(names) => names[column].clone(),
             Self::Real(_) => format!("z{column}"),
             Self::Complex(_) => format!("z{}_{}", column / 2, if column % 2 == 0 { "re" } else { "im" }),
         })

@@ -23,8 +23,6 @@ const LONGEST_HEADER: usize = 1 << 20;
 const LONGEST_TEXT: u64 = 1 << 16;
 /// Length of the text of a written header, padding included: room for any two 64-bit sizes.
 const HEADER_TEXT: u8 = 118;
-/// Length of the whole header: ten bytes come before the text, and the format asks for a multiple of 64.
-const HEADER: usize = 10 + HEADER_TEXT as usize;
 
 /// Appends the elements that the bytes of whole items stand for.
 type Decode<T> = fn(&[u8], &mut Vec<T>);
@@ -376,18 +374,28 @@ impl<T: Element> NpyWriter<T> {
     }
 
     /// The header of the finished file.
-    fn header(&self) -> Vec<u8> {
+    fn header(&self) -> [u8; HEADER] {
         let (dtype, columns) = match self.columns {
-            Columns::Real(columns) => (T::NPY, columns),
+            Columns::Real(_) | Columns::Named(_) => (T::NPY, self.columns.width()),
             Columns::Complex(columns) => (T::NPY_COMPLEX, columns),
         };
         let rows = self.elements / (self.columns.width().max(1) as u64);
-        let text = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
-        // Two bytes of version, two of length; the text ends with a line feed.
-        let mut header = [MAGIC.as_slice(), &[1, 0, HEADER_TEXT, 0]].concat();
-        header.extend(format!("{text:<width$}\n", width = usize::from(HEADER_TEXT) - 1).bytes());
-        header
+        header(dtype, &format!("({rows}, {columns})"))
     }
+}
+
+/// Length of every header that is written: ten bytes come before the text, and the format asks for a multiple of 64.
+pub(super) const HEADER: usize = 10 + HEADER_TEXT as usize;
+
+/// The header of an array in C order.
+pub(super) fn header(dtype: &str, shape: &str) -> [u8; HEADER] {
+    let text = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}");
+    // Two bytes of version, two of length; the text ends with a line feed.
+    let start = [MAGIC.as_slice(), &[1, 0, HEADER_TEXT, 0]].concat();
+    let end = format!("{text:<width$}\n", width = usize::from(HEADER_TEXT) - 1);
+    let mut header = [b' '; HEADER];
+    header.iter_mut().zip(start.into_iter().chain(end.bytes())).for_each(|(to, from)| *to = from);
+    header
 }
 
 impl<T: Element> Writer<T> for NpyWriter<T> {

@@ -495,7 +495,7 @@ impl<T: Element> Writer<T> for ParquetWriter<T> {
 }
 
 /// What keeps the `parquet` crate from writing is the system: the rows are plain numbers.
-fn cannot_write(path: &Path, error: &ParquetError) -> Failure {
+pub(super) fn cannot_write(path: &Path, error: &ParquetError) -> Failure {
     Failure::Other(format!("{}: cannot write: {error}", path.display()))
 }
 

@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::archive::Archive;
+use super::recipe::Recipe;
 use crate::error::Error;
 use crate::rng::{Purpose, Stream};
 use crate::rows::{Input, OwnedRows, Rows, RowsMut};
@@ -149,12 +150,12 @@ impl Score {
 ///
 /// ```
 /// use argand::model::online::{Pooling, SoftmaxLayer};
-/// use argand::{Rows, Spec};
+/// use argand::{FeatureMap, Rows, Spec};
 /// let sketch = Spec::new(3, 2, 64).sample::<f32>()?;
 /// let layer = SoftmaxLayer::new(4, 64, Pooling::default())?;
-/// let x = [1.0, 2.0, 3.0];
+/// let features = sketch.transform(&[Rows::new(&[1.0, 2.0, 3.0], 1, 3)?.into()])?;
 /// // It starts at zero, knowing nothing.
-/// assert_eq!(layer.probabilities(&sketch, &[Rows::new(&x, 1, 3)?.into()])?, [0.25; 4]);
+/// assert_eq!(layer.probabilities(Rows::new(&features, 1, 64)?)?, [0.25; 4]);
 /// # Ok::<(), argand::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -245,31 +246,33 @@ impl SoftmaxLayer {
         &self.parameters[self.classes * self.features..]
     }
 
-    /// P(c | x) of every row, rows x classes and row-major.
+    /// P(c | x) of every row from its features, rows x classes and row-major.
     ///
     /// # Errors
-    /// [`Error::Invalid`] and [`Error::NotFinite`] for inputs that do not fit; [`Error::Overflow`] if features or their
-    /// products with the weights do not fit into `f32`.
-    pub fn probabilities(&self, map: &impl FeatureMap<f32>, inputs: &[Input<'_, f32>]) -> Result<Vec<f32>, Error> {
-        let mut logits = self.logits(&self.pooled(map, inputs)?);
-        for (row, logits) in logits.chunks_mut(self.classes).enumerate() {
-            softmax(logits, row)?;
+    /// [`Error::Invalid`] for features of another width, [`Error::NotFinite`], and [`Error::Overflow`] if products with the
+    /// weights do not fit into `f32`.
+    pub fn probabilities(&self, features: Rows<'_, f32>) -> Result<Vec<f64>, Error> {
+        let logits = self.logits(&self.pooled(features)?);
+        let mut probabilities: Vec<f64> = logits.iter().map(|&logit| f64::from(logit)).collect();
+        for (row, probabilities) in probabilities.chunks_mut(self.classes).enumerate() {
+            softmax(probabilities, row)?;
         }
-        Ok(logits)
+        Ok(probabilities)
     }
 
-    /// Loss and errors on labelled rows.
+    /// Loss and errors on labelled rows, from their features.
     ///
     /// # Errors
     /// As [`SoftmaxLayer::probabilities`]; [`Error::Invalid`] for labels that are not one class below C per row.
-    pub fn score(&self, map: &impl FeatureMap<f32>, inputs: &[Input<'_, f32>], labels: &[u32]) -> Result<Score, Error> {
-        self.check_labels(inputs, labels)?;
-        let mut logits = self.logits(&self.pooled(map, inputs)?);
+    pub fn score(&self, features: Rows<'_, f32>, labels: &[u32]) -> Result<Score, Error> {
+        self.check_labels(features.rows(), labels)?;
+        let logits = self.logits(&self.pooled(features)?);
         let mut score = Score::default();
-        for (row, (logits, &label)) in logits.chunks_mut(self.classes).zip(labels).enumerate() {
+        for (row, (logits, &label)) in logits.chunks(self.classes).zip(labels).enumerate() {
             let of_label = logits[label as usize];
+            let mut row_logits: Vec<f64> = logits.iter().map(|&logit| f64::from(logit)).collect();
             score.errors += u64::from(logits.iter().any(|&other| other > of_label));
-            score.loss_sum += softmax(logits, row)? - f64::from(of_label);
+            score.loss_sum += softmax(&mut row_logits, row)? - f64::from(of_label);
             score.rows += 1;
         }
         Ok(score)
@@ -293,8 +296,8 @@ impl SoftmaxLayer {
         input_gradients: Option<&mut [RowsMut<'_, f32>]>,
     ) -> Result<f64, Error> {
         self.check_map(map)?;
-        self.check_labels(inputs, labels)?;
-        let rows = labels.len();
+        let rows = inputs.first().map_or(0, Input::rows);
+        self.check_labels(rows, labels)?;
         if rows == 0 {
             return Err(Error::invalid("labels", "at least one row", 0));
         }
@@ -322,12 +325,15 @@ impl SoftmaxLayer {
         Ok(loss)
     }
 
-    /// Features, pooled.
-    fn pooled(&self, map: &impl FeatureMap<f32>, inputs: &[Input<'_, f32>]) -> Result<Vec<f32>, Error> {
-        self.check_map(map)?;
-        let mut features = map.transform(inputs)?;
-        self.pooling.apply(&mut features, self.features);
-        Ok(features)
+    /// A copy of features, pooled.
+    fn pooled(&self, features: Rows<'_, f32>) -> Result<Vec<f32>, Error> {
+        if features.columns() != self.features {
+            return Err(Error::invalid("features", format!("{} columns", self.features), features.columns()));
+        }
+        Input::from(features).check_finite("features")?;
+        let mut pooled: Vec<f32> = (0..features.rows()).flat_map(|row| features.row(row)).copied().collect();
+        self.pooling.apply(&mut pooled, self.features);
+        Ok(pooled)
     }
 
     fn weight_matrix(&self) -> MatRef<'_, f32> {
@@ -371,17 +377,20 @@ impl SoftmaxLayer {
         gradients: &mut [f32],
     ) -> Result<f64, Error> {
         let rows = labels.len();
-        *residuals = self.logits(features);
+        let logits = self.logits(features);
+        residuals.clear();
         let mut loss = 0.0;
         let (weights, biases) = gradients.split_at_mut(self.classes * self.features);
         let mut bias_sums = vec![0.0; self.classes];
-        for (row, (residuals, &label)) in residuals.chunks_mut(self.classes).zip(labels).enumerate() {
-            let of_label = f64::from(residuals[label as usize]);
-            loss += softmax(residuals, row)? - of_label;
-            residuals[label as usize] -= 1.0;
-            for (residual, sum) in residuals.iter_mut().zip(&mut bias_sums) {
-                *residual /= rows as f32;
-                *sum += f64::from(*residual);
+        let mut of_row = vec![0.0; self.classes];
+        for (row, (logits, &label)) in logits.chunks(self.classes).zip(labels).enumerate() {
+            of_row.iter_mut().zip(logits).for_each(|(to, &logit)| *to = f64::from(logit));
+            loss += softmax(&mut of_row, row)? - f64::from(logits[label as usize]);
+            of_row[label as usize] -= 1.0;
+            for (residual, sum) in of_row.iter().zip(&mut bias_sums) {
+                let residual = residual / rows as f64;
+                *sum += residual;
+                residuals.push(f32::from_f64(residual));
             }
         }
         biases.iter_mut().zip(bias_sums).for_each(|(bias, sum)| *bias = f32::from_f64(sum));
@@ -402,8 +411,7 @@ impl SoftmaxLayer {
         Ok(())
     }
 
-    fn check_labels(&self, inputs: &[Input<'_, f32>], labels: &[u32]) -> Result<(), Error> {
-        let rows = inputs.first().map_or(0, Input::rows);
+    fn check_labels(&self, rows: usize, labels: &[u32]) -> Result<(), Error> {
         if labels.len() != rows {
             return Err(Error::invalid("labels", format!("one for each of the {rows} rows"), labels.len()));
         }
@@ -438,14 +446,14 @@ fn check_inputs(map: &impl FeatureMap<f32>, inputs: &[Input<'_, f32>]) -> Result
 }
 
 /// Turns the logits of a row into probabilities, and returns log Σ_c exp(logit_c).
-fn softmax(logits: &mut [f32], row: usize) -> Result<f64, Error> {
+fn softmax(logits: &mut [f64], row: usize) -> Result<f64, Error> {
     if logits.iter().any(|logit| !logit.is_finite()) {
         return Err(Error::Overflow { row, dtype: f32::NAME });
     }
-    let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    let sum: f64 = logits.iter().map(|&logit| libm::exp(f64::from(logit) - largest)).sum();
+    let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|&logit| libm::exp(logit - largest)).sum();
     let log_sum = largest + libm::log(sum);
-    logits.iter_mut().for_each(|logit| *logit = f32::from_f64(libm::exp(f64::from(*logit) - log_sum)));
+    logits.iter_mut().for_each(|logit| *logit = libm::exp(*logit - log_sum));
     Ok(log_sum)
 }
 
@@ -685,7 +693,7 @@ impl Trainer {
     ) -> Result<(), Error> {
         self.layer.check_map(map)?;
         check_inputs(map, inputs)?;
-        self.layer.check_labels(inputs, labels)?;
+        self.layer.check_labels(inputs[0].rows(), labels)?;
         let order = self.order(labels.len())?;
         self.block = self.block.checked_add(1).ok_or_else(|| Error::invalid("block", "fewer blocks", "2^32"))?;
         let Self { layer, adam, .. } = self;
@@ -791,11 +799,74 @@ impl Trainer {
     }
 }
 
+/// A trained [`SoftmaxLayer`] and how rows become its features.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SoftmaxClassifier {
+    header: Header,
+    layer: SoftmaxLayer,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    recipe: Recipe,
+    classes: usize,
+    pooling: Pooling,
+}
+
+const KIND: &str = "softmax";
+
+impl SoftmaxClassifier {
+    /// A model of its parts.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the recipe gives another number of features than the layer takes.
+    pub fn new(recipe: Recipe, layer: SoftmaxLayer) -> Result<Self, Error> {
+        if recipe.spec.features != layer.features {
+            return Err(Error::invalid("recipe", format!("{} features", layer.features), recipe.spec.features));
+        }
+        Ok(Self { header: Header { recipe, classes: layer.classes, pooling: layer.pooling }, layer })
+    }
+
+    /// How rows become features.
+    #[must_use]
+    pub fn recipe(&self) -> &Recipe {
+        &self.header.recipe
+    }
+
+    /// What makes probabilities of features.
+    #[must_use]
+    pub fn layer(&self) -> &SoftmaxLayer {
+        &self.layer
+    }
+
+    /// The model as a file.
+    #[must_use]
+    pub fn to_archive(&self) -> Archive {
+        Archive::new(KIND, &self.header)
+            .with_f32("weights", self.layer.weights().to_vec())
+            .with_f32("biases", self.layer.biases().to_vec())
+    }
+
+    /// What [`SoftmaxClassifier::to_archive`] made.
+    ///
+    /// # Errors
+    /// [`Error::Archive`], and as [`SoftmaxLayer::new`].
+    pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
+        let header: Header = archive.header(KIND)?;
+        let features = header.recipe.spec.features;
+        let length = SoftmaxLayer::count(header.classes, features)?;
+        let weights = archive.take_f32("weights", length - header.classes)?;
+        let biases = archive.take_f32("biases", header.classes)?;
+        let layer = SoftmaxLayer::from_parameters(features, header.pooling, &weights, &biases)?;
+        Ok(Self { header, layer })
+    }
+}
+
 /// The JSON header of a saved [`Trainer`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct State {
-    context: String,
     classes: usize,
     features: usize,
     pooling: Pooling,
@@ -810,14 +881,13 @@ struct State {
     stagnant: u32,
 }
 
-const KIND: &str = "softmax-training";
+const TRAINING: &str = "softmax-training";
 
 impl Trainer {
-    /// The whole state, to be saved. `context` is whatever says what is being trained on what; it is given back.
+    /// The whole state, to be saved. A [note](Archive::with_note) may say what is being trained, and on what.
     #[must_use]
-    pub fn to_archive(&self, context: &str) -> Archive {
+    pub fn to_archive(&self) -> Archive {
         let state = State {
-            context: context.to_owned(),
             classes: self.layer.classes,
             features: self.layer.features,
             pooling: self.layer.pooling,
@@ -831,7 +901,7 @@ impl Trainer {
             lowest_loss: self.best.as_ref().map(|(loss, _)| *loss),
             stagnant: self.stagnant,
         };
-        let archive = Archive::new(KIND, &state)
+        let archive = Archive::new(TRAINING, &state)
             .with_f32("parameters", self.layer.parameters.clone())
             .with_f32("first moments", self.adam.first.clone())
             .with_f32("second moments", self.adam.second.clone());
@@ -841,12 +911,12 @@ impl Trainer {
         }
     }
 
-    /// The state that [`Trainer::to_archive`] saved, and its context.
+    /// The state that [`Trainer::to_archive`] saved.
     ///
     /// # Errors
     /// [`Error::Archive`] if it is of something else or contradicts itself, and as [`Trainer::new`].
-    pub fn from_archive(mut archive: Archive) -> Result<(Self, String), Error> {
-        let state: State = archive.header(KIND)?;
+    pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
+        let state: State = archive.header(TRAINING)?;
         let length = SoftmaxLayer::count(state.classes, state.features)?;
         let mut take = |name: &str| archive.take_f32(name, length);
         let parameters = take("parameters")?;
@@ -861,9 +931,9 @@ impl Trainer {
         if adam.second.iter().any(|&moment| moment < 0.0) || state.stagnant >= state.options.patience {
             return Err(Error::Archive("the state of training contradicts itself".to_owned()));
         }
-        let State { learning_rate, epoch, block, rows, loss_sum, stagnant, context, .. } = state;
+        let State { learning_rate, epoch, block, rows, loss_sum, stagnant, .. } = state;
         let start = Self::new(layer, state.options)?;
-        Ok((Self { adam, learning_rate, epoch, block, rows, loss_sum, best, stagnant, ..start }, context))
+        Ok(Self { adam, learning_rate, epoch, block, rows, loss_sum, best, stagnant, ..start })
     }
 }
 
@@ -897,6 +967,17 @@ mod tests {
 
     fn input(values: &[f32], columns: usize) -> [Input<'_, f32>; 1] {
         [Rows::new(values, values.len() / columns, columns).unwrap().into()]
+    }
+
+    /// The score of a layer on rows.
+    fn score(
+        layer: &SoftmaxLayer,
+        map: &Sketch<f32>,
+        inputs: &[Input<'_, f32>],
+        labels: &[u32],
+    ) -> Result<Score, Error> {
+        let features = map.transform(inputs)?;
+        layer.score(Rows::new(&features, inputs[0].rows(), map.output_dim())?, labels)
     }
 
     /// The loss from its definition, in double precision: no matrix products, no code shared but the sketch.
@@ -979,7 +1060,7 @@ mod tests {
                 labels: labels.to_vec(),
             };
             assert!((loss - oracle.loss()).abs() < 1e-5 * loss, "{pooling:?}: {loss} {}", oracle.loss());
-            let score = layer.score(&sketch, &inputs, &labels).unwrap();
+            let score = score(&layer, &sketch, &inputs, &labels).unwrap();
             assert_eq!((score.rows, score.loss()), (7, loss));
             for (name, got, expected) in [
                 ("weights", gradients.weights(), oracle.gradient(|oracle| &mut oracle.weights)),
@@ -1004,8 +1085,8 @@ mod tests {
         let sketch = Spec::new(3, 2, features).sample::<f32>().unwrap();
         let (x, weights, biases) = (normals(rows * 3, 1), normals(classes * features, 2), normals(classes, 3));
         let layer = SoftmaxLayer::from_parameters(features, Pooling::default(), &weights, &biases).unwrap();
-        let probabilities = layer.probabilities(&sketch, &input(&x, 3)).unwrap();
         let z = sketch.transform(&input(&x, 3)).unwrap();
+        let probabilities = layer.probabilities(Rows::new(&z, rows, features).unwrap()).unwrap();
         let labels = vec![1; rows];
         let mut gradients = Gradients::new(&layer);
         layer.loss_and_gradients(&sketch, &input(&x, 3), &labels, &mut gradients, None).unwrap();
@@ -1017,7 +1098,7 @@ mod tests {
             let sum: f64 = logits.iter().map(|l| l.exp()).sum();
             for (class, (&got, logit)) in got.iter().zip(&logits).enumerate() {
                 let p = logit.exp() / sum;
-                assert!((f64::from(got) - p).abs() < 1e-4, "row {row}: {got} {p}");
+                assert!((got - p).abs() < 1e-4, "row {row}: {got} {p}");
                 let residual = (p - if class == 1 { 1.0 } else { 0.0 }) / rows as f64;
                 let gradient = &mut weight_gradient[class * features..][..features];
                 gradient.iter_mut().zip(z).for_each(|(sum, &z)| *sum += residual * f64::from(z));
@@ -1067,7 +1148,7 @@ mod tests {
         for pooling in POOLINGS {
             let sketch = Spec::new(2, 2, 64).sample::<f32>().unwrap();
             let layer = SoftmaxLayer::new(2, 64, pooling).unwrap();
-            let before = layer.score(&sketch, &input(&x, 2), &labels).unwrap();
+            let before = score(&layer, &sketch, &input(&x, 2), &labels).unwrap();
             assert!((before.loss() - 2_f64.ln()).abs() < 1e-6);
             let mut trainer = Trainer::new(layer, QUICK).unwrap();
             for _ in 0..10 {
@@ -1077,7 +1158,7 @@ mod tests {
                 }
                 trainer.end_epoch(None).unwrap();
             }
-            let score = trainer.into_best().score(&sketch, &input(&x, 2), &labels).unwrap();
+            let score = score(&trainer.into_best(), &sketch, &input(&x, 2), &labels).unwrap();
             assert!(score.errors == 0 && score.loss() < 0.1, "{pooling:?} {score:?}");
         }
     }
@@ -1111,10 +1192,8 @@ mod tests {
                             .train_block(&sketch, &input(&x[block * 100..][..100], 2), &labels[block * 50..][..50])
                             .unwrap();
                         if interrupted {
-                            let bytes = trainer.to_archive("these").to_bytes();
-                            let (read, context) = Trainer::from_archive(Archive::from_bytes(&bytes).unwrap()).unwrap();
-                            assert_eq!(context, "these");
-                            trainer = read;
+                            let bytes = trainer.to_archive().to_bytes();
+                            trainer = Trainer::from_archive(Archive::from_bytes(&bytes).unwrap()).unwrap();
                         }
                     }
                     assert_eq!(trainer.end_epoch(None).unwrap().number, epoch + 1);
@@ -1139,9 +1218,9 @@ mod tests {
         let read = |change: fn(&mut Trainer)| {
             let mut trainer = trainer.clone();
             change(&mut trainer);
-            Trainer::from_archive(Archive::from_bytes(&trainer.to_archive("").to_bytes())?)
+            Trainer::from_archive(Archive::from_bytes(&trainer.to_archive().to_bytes())?)
         };
-        assert_eq!(read(|_| ()), Ok((trainer.clone(), String::new())));
+        assert_eq!(read(|_| ()), Ok(trainer.clone()));
         for change in [
             (|trainer: &mut Trainer| trainer.learning_rate = 0.0) as fn(&mut Trainer),
             |trainer| trainer.options.batch = 0,
@@ -1156,6 +1235,24 @@ mod tests {
             read(change).unwrap_err();
         }
         Trainer::from_archive(Archive::new("other", &())).unwrap_err();
+    }
+
+    #[test]
+    fn models_are_saved_and_read() {
+        let spec = Spec::new(2, 2, 8);
+        let pooling = Pooling { signed_sqrt: true, l2: false };
+        let layer = SoftmaxLayer::from_parameters(8, pooling, &normals(24, 1), &normals(3, 2)).unwrap();
+        let model = SoftmaxClassifier::new(spec.clone().into(), layer.clone()).unwrap();
+        let bytes = model.to_archive().to_bytes();
+        let read = SoftmaxClassifier::from_archive(Archive::from_bytes(&bytes).unwrap()).unwrap();
+        assert_eq!(read, model);
+        assert_eq!((read.layer(), &read.recipe().spec), (&layer, &spec));
+        let other = SoftmaxClassifier::new(Spec::new(2, 2, 10).into(), layer).unwrap_err();
+        assert!(other.to_string().starts_with("recipe: "));
+        let mut wrong = model;
+        wrong.header.classes = 4;
+        SoftmaxClassifier::from_archive(Archive::from_bytes(&wrong.to_archive().to_bytes()).unwrap()).unwrap_err();
+        SoftmaxClassifier::from_archive(Archive::new("other", &())).unwrap_err();
     }
 
     #[test]
@@ -1273,7 +1370,7 @@ mod tests {
         let untouched = trainer.clone();
         let mut gradients = Gradients::new(&layer);
         for (map, x, columns, labels, named) in [
-            (&wide, &good, 2, &[0, 1][..], "map: "),
+            (&wide, &good, 2, &[0, 1][..], ""),
             (&sketch, &good, 2, &[0], "labels: "),
             (&sketch, &good, 2, &[0, 1, 1], "labels: "),
             (&sketch, &good, 2, &[0, 2], "labels: expected classes below 2, got 2 in row 1"),
@@ -1283,12 +1380,14 @@ mod tests {
             let inputs = input(x, columns);
             for message in [
                 message(trainer.train_block(map, &inputs, labels)),
-                message(layer.score(map, &inputs, labels).map(|_| ())),
+                message(score(&layer, map, &inputs, labels).map(|_| ())),
                 message(layer.loss_and_gradients(map, &inputs, labels, &mut gradients, None).map(|_| ())),
             ] {
                 assert!(message.starts_with(named), "{message}");
             }
         }
+        assert!(message(trainer.train_block(&wide, &input(&good, 2), &[0, 1])).starts_with("map: "));
+        assert!(message(score(&layer, &wide, &input(&good, 2), &[0, 1]).map(|_| ())).starts_with("features: "));
         assert!(message(trainer.train_block(&sketch, &[], &[])).starts_with("inputs: "));
         assert!(message(trainer.end_epoch(None).map(|_| ())).starts_with("labels: "));
         assert_eq!(trainer, untouched);
@@ -1316,7 +1415,8 @@ mod tests {
         let layer = SoftmaxLayer::from_parameters(2, Pooling::default(), &[1e4; 4], &[0.0; 2]).unwrap();
         let x = [1.0, 1.0, 1.0, 1e36];
         let overflow = Error::Overflow { row: 3, dtype: "f32" };
-        assert_eq!(layer.probabilities(&sketch, &input(&x, 1)), Err(overflow.clone()));
+        let features = sketch.transform(&input(&x, 1)).unwrap();
+        assert_eq!(layer.probabilities(Rows::new(&features, 4, 2).unwrap()), Err(overflow.clone()));
         let mut trainer = Trainer::new(layer, TrainerOptions { batch: 1, learning_rate: 1e-9, ..QUICK }).unwrap();
         assert_eq!(trainer.train_block(&sketch, &input(&x, 1), &[0; 4]), Err(overflow));
     }
