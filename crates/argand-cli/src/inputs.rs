@@ -121,6 +121,16 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         &self.columns
     }
 
+    /// Rows of all tables, where a format tells before all were read.
+    pub(crate) fn known_rows(&self) -> Option<u64> {
+        self.readers.iter().find_map(|reader| reader.rows())
+    }
+
+    /// Rows that are read at a time where features are not kept: some 64 MB, whatever the number of threads.
+    pub(crate) fn block_rows(&self) -> usize {
+        (BLOCK_BYTES / size_of::<T>() / self.columns.iter().sum::<usize>()).clamp(256, 1 << 16)
+    }
+
     /// What to say about a number that is infinite in f32 but may not be in the file.
     pub(crate) fn advise(&mut self, advice: &'static str) {
         self.advice = advice;
@@ -278,6 +288,9 @@ impl<T> Drop for Inputs<'_, T> {
         self.bar.finish_and_clear();
     }
 }
+
+/// Bytes of rows that are in memory at a time, about.
+const BLOCK_BYTES: usize = 64 << 20;
 
 /// Bytes of a sample, about, and the bounds on its number of rows.
 const SAMPLE_BYTES: usize = 256 << 20;

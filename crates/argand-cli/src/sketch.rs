@@ -41,6 +41,11 @@ pub(crate) struct SketchArguments {
 }
 
 impl SketchArguments {
+    /// Where random numbers come from.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// The saved sketch, if one is named.
     pub(crate) fn saved(&self) -> Result<Option<Spec>, Failure> {
         self.spec.as_deref().map(read_spec).transpose()

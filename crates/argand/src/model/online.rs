@@ -605,6 +605,22 @@ impl Default for TrainerOptions {
     }
 }
 
+impl TrainerOptions {
+    /// Checks that there is something to train with.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a batch without rows, no patience, or a learning rate that is not positive.
+    pub fn validate(&self) -> Result<(), Error> {
+        if self.batch == 0 {
+            return Err(Error::invalid("batch", "at least one row", 0));
+        }
+        if self.patience == 0 {
+            return Err(Error::invalid("patience", "at least one epoch", 0));
+        }
+        check_learning_rate(self.learning_rate)
+    }
+}
+
 /// What a [`Trainer`] says of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Epoch {
@@ -657,15 +673,9 @@ impl Trainer {
     /// Starts from a layer.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a batch without rows, no patience, or a learning rate that is not positive.
+    /// As [`TrainerOptions::validate`].
     pub fn new(layer: SoftmaxLayer, options: TrainerOptions) -> Result<Self, Error> {
-        if options.batch == 0 {
-            return Err(Error::invalid("batch", "at least one row", 0));
-        }
-        if options.patience == 0 {
-            return Err(Error::invalid("patience", "at least one epoch", 0));
-        }
-        check_learning_rate(options.learning_rate)?;
+        options.validate()?;
         Ok(Self {
             adam: Adam::new(layer.parameters.len()),
             learning_rate: options.learning_rate,
