@@ -148,11 +148,29 @@ pub(crate) struct Dataset<'a> {
     pub(crate) paths: &'a [PathBuf],
     pub(crate) labels: LabelSource,
     pub(crate) part: Part,
+    /// Columns that hold labels and no features.
+    without: Vec<String>,
     /// Show a progress bar for every pass.
     pub(crate) progress: bool,
 }
 
 impl<'a> Dataset<'a> {
+    pub(crate) fn new(paths: &'a [PathBuf], labels: LabelSource, part: Part) -> Self {
+        let without = labels.column.iter().cloned().collect();
+        Self { paths, labels, part, without, progress: false }
+    }
+
+    /// Another column that holds labels and no features, where there is one.
+    pub(crate) fn leave_out(&mut self, column: Option<&str>) {
+        self.without.extend(column.filter(|column| self.labels.column() != Some(column)).map(str::to_owned));
+    }
+
+    /// Opens the tables; `saved` is as in [`Inputs::open`].
+    pub(crate) fn inputs(&self, saved: Option<(&str, &[usize])>) -> Result<Inputs<'a, f32>, Failure> {
+        let without: Vec<&str> = self.without.iter().map(String::as_str).collect();
+        Inputs::open(self.paths, saved, &without)
+    }
+
     /// Starts to read rows and labels. `saved` is as in [`Inputs::open`]; before the progress bar stands what is done.
     pub(crate) fn pass(
         &'a self,
@@ -160,7 +178,7 @@ impl<'a> Dataset<'a> {
         task: &'a Task,
         doing: &str,
     ) -> Result<Pass<'a>, Failure> {
-        let mut inputs = Inputs::open(self.paths, saved, self.labels.column())?;
+        let mut inputs = self.inputs(saved)?;
         let labels = self.labels.open()?;
         if let (Some(rows), Some(count)) = (inputs.known_rows(), labels.rows())
             && rows != count

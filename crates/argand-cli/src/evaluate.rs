@@ -40,7 +40,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let named = NamedModel::read(&arguments.model)?;
     let labels = LabelSource::find("--labels", &arguments.labels, &arguments.inputs)?;
     let dims = named.model.recipe().spec.inputs.as_slice().to_vec();
-    let dataset = Dataset { paths: &arguments.inputs, labels, part: Part::All, progress: !arguments.quiet };
+    let mut dataset = Dataset::new(&arguments.inputs, labels, Part::All);
+    dataset.leave_out(named.label_column.as_deref());
+    dataset.progress = !arguments.quiet;
     let score = on_threads(arguments.threads, || {
         let pipeline = named.model.recipe().sample::<f32>();
         let pipeline = pipeline.map_err(|error| Failure::input(&arguments.model, error))?;

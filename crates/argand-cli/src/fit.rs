@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::dataset::{Classes, Dataset, LabelSource, Part, Split, Task};
 use crate::failure::Failure;
-use crate::inputs::Inputs;
 use crate::model::{Model, NamedModel, Score, read_archive, write_archive};
 use crate::on_threads;
 use crate::output::{self, AtomicFile};
@@ -257,20 +256,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             let column = arguments.validation_labels.as_deref().or(labels.column()).ok_or_else(|| {
                 Failure::Input("--validation-labels: expected, as --labels is a file of its own".to_owned())
             })?;
-            let found = LabelSource::find("--validation-labels", column, paths)?;
-            if found.column() != labels.column() && found.column().is_some() {
-                let what = format!("expected the column {:?} of --labels", labels.column().unwrap_or("(none)"));
-                return Err(Failure::Input(format!("--validation-labels: {what}, got {column}")));
-            }
-            found
+            LabelSource::find("--validation-labels", column, paths)?
         }
     };
-    let progress = !arguments.quiet;
-    let training = Dataset { paths: &arguments.inputs, labels, part: part.unwrap_or(Part::All), progress };
+    let mut training = Dataset::new(&arguments.inputs, labels, part.unwrap_or(Part::All));
+    training.progress = !arguments.quiet;
     let validation = match (&validation_paths[..], part) {
-        ([], Some(Part::Training(split))) => Some(Dataset { part: Part::HeldOut(split), ..training.clone() }),
+        ([], Some(Part::Training(split))) => {
+            let mut validation = training.clone();
+            validation.part = Part::HeldOut(split);
+            Some(validation)
+        }
         ([], _) => None,
-        (paths, _) => Some(Dataset { paths, labels: validation_labels, part: Part::All, progress }),
+        (paths, _) => {
+            let mut validation = Dataset::new(paths, validation_labels, Part::All);
+            validation.leave_out(training.labels.column());
+            validation.progress = training.progress;
+            Some(validation)
+        }
     };
 
     let mut taken: Vec<&PathBuf> = arguments.inputs.iter().chain(&validation_paths).collect();
@@ -283,12 +286,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     let saved = arguments.sketch.saved()?;
     let dims = saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice()));
-    let inputs = Inputs::<f32>::open(&arguments.inputs, dims, training.labels.column())?;
-    let spec = arguments.sketch.spec(saved.clone(), inputs.columns())?;
-    drop(inputs);
+    let spec = arguments.sketch.spec(saved.clone(), training.inputs(dims)?.columns())?;
     let dims = ("sketch", spec.inputs.as_slice());
     if let Some(validation) = &validation {
-        Inputs::<f32>::open(validation.paths, Some(dims), validation.labels.column())?;
+        validation.inputs(Some(dims))?;
     }
     // Created before the work, so that a bad path is found at once.
     let file = AtomicFile::create(&arguments.output)?;

@@ -62,11 +62,11 @@ pub(crate) struct Inputs<'a, T> {
 
 impl<'a, T: Scalar + Element> Inputs<'a, T> {
     /// Opens all tables and checks that they fit each other and a saved spec or model, given as its name in messages and its
-    /// numbers of columns, as far as can be told without reading them. Columns with the name `without` are left out.
+    /// numbers of columns, as far as can be told without reading them. Columns with one of the names `without` are left out.
     pub(crate) fn open(
         paths: &'a [PathBuf],
         saved: Option<(&str, &[usize])>,
-        without: Option<&str>,
+        without: &[&str],
     ) -> Result<Self, Failure> {
         if let Some((what, dims)) = saved
             && dims.len() != paths.len()
@@ -80,11 +80,13 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         let mut readers = Vec::with_capacity(paths.len());
         for (index, path) in paths.iter().enumerate() {
             let expected = saved.map(|(what, dims)| (what, dims[index]));
-            let without = match without {
-                Some(name) if table::has_column(path, name)? => Some(name),
-                _ => None,
-            };
-            let reader = table::open::<T>(path, expected.map(|(_, dim)| dim), without)?;
+            let mut left_out = Vec::new();
+            for name in without {
+                if table::has_column(path, name)? {
+                    left_out.push(*name);
+                }
+            }
+            let reader = table::open::<T>(path, expected.map(|(_, dim)| dim), &left_out)?;
             if let Some((what, dim)) = expected
                 && reader.columns() != dim
             {

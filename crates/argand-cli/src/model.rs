@@ -259,9 +259,9 @@ impl Score {
                     }
                     other => (other.predict(features)?, Vec::new()),
                 };
-                for row in 0..rows {
+                for (row, mean) in means.iter().enumerate() {
                     let target = values.row(row)[0];
-                    let square = (target - means[row]).powi(2);
+                    let square = (target - mean).powi(2);
                     self.squares += square;
                     self.targets += target;
                     self.target_squares += target * target;

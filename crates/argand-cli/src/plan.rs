@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (Some(target), _) => Goal::Error(target),
         (None, features) => Goal::Features(features.unwrap_or(0)),
     };
-    let mut inputs = Inputs::<f32>::open(&arguments.inputs, None, None)?;
+    let mut inputs = Inputs::<f32>::open(&arguments.inputs, None, &[])?;
     let (kernel, dims) = arguments.kernel.kernel(inputs.columns())?;
     let mut request = Request::new(kernel, dims, goal);
     if !arguments.method.is_empty() {

@@ -63,7 +63,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     output::check_free("--output", &arguments.output, &mut taken)?;
     let spec = &named.model.recipe().spec;
     let dims = ("model", spec.inputs.as_slice());
-    let mut inputs = Inputs::<f32>::open(&arguments.inputs, Some(dims), named.label_column.as_deref())?;
+    let without: Vec<&str> = named.label_column.as_deref().into_iter().collect();
+    let mut inputs = Inputs::<f32>::open(&arguments.inputs, Some(dims), &without)?;
     let numbers = |names: Vec<String>| table::create::<f64>(&arguments.output, Columns::Named(names)).map(Out::Numbers);
     let mut out = match named.classes() {
         None if arguments.proba => {

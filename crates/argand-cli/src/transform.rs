@@ -80,7 +80,7 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
         output::check_free("--save-spec", path, arguments.inputs.iter().chain([&arguments.output]))?;
     }
     let mut inputs =
-        Inputs::<T>::open(&arguments.inputs, saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice())), None)?;
+        Inputs::<T>::open(&arguments.inputs, saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice())), &[])?;
     inputs.advise(", or use --dtype f64 if the file has a finite number there that is too large for f32");
     let spec = arguments.sketch.spec(saved, inputs.columns())?;
     let limit = arguments.memory_limit.saturating_mul(1 << 20);

@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let saved = arguments.spec.as_deref().map(read_spec).transpose()?;
     let mut inputs =
-        Inputs::<f64>::open(&arguments.inputs, saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice())), None)?;
+        Inputs::<f64>::open(&arguments.inputs, saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice())), &[])?;
     let specs = match saved {
         Some(spec) => vec![spec],
         None => {

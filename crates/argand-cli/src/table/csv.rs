@@ -28,15 +28,15 @@ pub(super) struct CsvReader<T> {
     /// What the header calls the fields, if there is one.
     names: Option<Vec<String>>,
     fields: usize,
-    /// The field that is left out of the rows.
-    left_out: Option<usize>,
+    /// The fields that are left out of the rows.
+    left_out: Vec<usize>,
     total: u64,
     element: PhantomData<T>,
 }
 
 impl<T: Element> CsvReader<T> {
-    /// Opens a file; of its columns, the one called `without` is left out.
-    pub(super) fn open(path: &Path, without: Option<&str>) -> Result<Self, Failure> {
+    /// Opens a file; of its columns, those called `without` are left out.
+    pub(super) fn open(path: &Path, without: &[&str]) -> Result<Self, Failure> {
         let (file, total) = open_file(path)?;
         let lines = ReaderBuilder::new()
             .has_headers(false)
@@ -55,7 +55,7 @@ impl<T: Element> CsvReader<T> {
             pending: false,
             names: None,
             fields: 0,
-            left_out: None,
+            left_out: Vec::new(),
             total,
             element: PhantomData,
         };
@@ -77,11 +77,9 @@ impl<T: Element> CsvReader<T> {
             return Err(Failure::input(path, "has no line of numbers; a table needs at least one row and one column"));
         }
         reader.pending = true;
-        if let Some(name) = without {
-            reader.left_out = Some(reader.find(name)?);
-            if reader.fields == 1 {
-                return Err(Failure::input(path, format!("has no other column than {name:?}")));
-            }
+        reader.left_out = without.iter().map(|name| reader.find(name)).collect::<Result<_, _>>()?;
+        if reader.columns() == 0 {
+            return Err(Failure::input(path, format!("has no other columns than {without:?}")));
         }
         Ok(reader)
     }
@@ -161,7 +159,7 @@ impl<T: Element> CsvReader<T> {
     /// Appends the numbers of the line in `record`.
     fn take(&mut self, values: &mut Vec<T>) -> Result<(), Failure> {
         for (index, field) in self.record.iter().enumerate() {
-            if self.left_out == Some(index) {
+            if self.left_out.contains(&index) {
                 continue;
             }
             let Some(value) = parse_number(field) else {
@@ -198,7 +196,7 @@ fn line_ends(record: &ByteRecord) -> u64 {
 
 impl<T: Element> Reader<T> for CsvReader<T> {
     fn columns(&self) -> usize {
-        self.fields - usize::from(self.left_out.is_some())
+        self.fields - self.left_out.len()
     }
 
     fn rows(&self) -> Option<u64> {

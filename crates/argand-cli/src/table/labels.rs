@@ -99,7 +99,7 @@ impl LabelReader {
                 }
             },
             Format::Csv => {
-                let reader = CsvReader::open(path, None)?;
+                let reader = CsvReader::open(path, &[])?;
                 let field = match column {
                     Some(name) => reader.find(name)?,
                     None => only_column(path, reader.columns())?,
@@ -283,7 +283,7 @@ mod tests {
             let scratch = Scratch::new(name, contents);
             assert!(has_column(&scratch.path, "kind of").unwrap() && !has_column(&scratch.path, "c").unwrap());
             assert_eq!(labels(&scratch.path, Some("kind of"), 5).unwrap(), ["cat", "dog"]);
-            let mut reader = open::<f32>(&scratch.path, None, Some("kind of")).unwrap();
+            let mut reader = open::<f32>(&scratch.path, None, &["kind of"]).unwrap();
             let mut block = Block::default();
             assert_eq!((reader.columns(), reader.read(5, &mut block)), (2, Ok(2)));
             assert_eq!(block, Block::Dense { values: vec![1.0, 3.0, 2.0, 4.0] });
@@ -291,7 +291,7 @@ mod tests {
             for column in [None, Some("c")] {
                 assert_eq!(labels(&scratch.path, column, 5).unwrap_err().exit_code(), 2);
             }
-            assert!(open::<f32>(&scratch.path, None, Some("c")).err().unwrap().to_string().contains("no column \"c\""));
+            assert!(open::<f32>(&scratch.path, None, &["c"]).err().unwrap().to_string().contains("no column \"c\""));
         }
     }
 

@@ -174,7 +174,7 @@ mod tests {
     fn rows_become_sparse_blocks() {
         let text = "\u{feff}# made by hand\n+1 qid:3 1:0.5 4:-2e1 # why\r\n\n-1\n0 2:1\n3.5 3:nan";
         let scratch = Scratch::new("x.svm", text);
-        let mut reader = open::<f64>(&scratch.path, None, None).unwrap();
+        let mut reader = open::<f64>(&scratch.path, None, &[]).unwrap();
         assert_eq!((reader.columns(), reader.rows()), (4, Some(4)));
         let mut block = Block::default();
         assert_eq!(reader.read(3, &mut block), Ok(3));
@@ -190,11 +190,11 @@ mod tests {
     #[test]
     fn columns_can_be_imposed() {
         let scratch = Scratch::new("x.libsvm", "1 1:1\n2 3:1\n");
-        assert_eq!(open::<f32>(&scratch.path, Some(7), None).unwrap().columns(), 7);
-        let failure = open::<f32>(&scratch.path, Some(2), None).err().unwrap();
+        assert_eq!(open::<f32>(&scratch.path, Some(7), &[]).unwrap().columns(), 7);
+        let failure = open::<f32>(&scratch.path, Some(2), &[]).err().unwrap();
         assert!(failure.to_string().contains("line 2 (counted from 1) has index 3, and the table has 2 columns"));
         let scratch = Scratch::new("x.libsvm", "1\n");
-        assert_eq!(open::<f32>(&scratch.path, Some(1), None).unwrap().columns(), 1);
+        assert_eq!(open::<f32>(&scratch.path, Some(1), &[]).unwrap().columns(), 1);
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
             ("", "is empty"),
         ] {
             let scratch = Scratch::new("x.svmlight", text);
-            let failure = open::<f32>(&scratch.path, None, None).err().unwrap();
+            let failure = open::<f32>(&scratch.path, None, &[]).err().unwrap();
             assert_eq!(failure.exit_code(), 2);
             assert!(failure.to_string().contains(message), "{failure} does not say {message}");
         }

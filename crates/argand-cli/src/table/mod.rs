@@ -298,8 +298,8 @@ impl Format {
 }
 
 /// Opens a table for reading. `columns` is the number that a LIBSVM file is to have, if known: such a file names only
-/// the columns that it uses. Other formats tell their number of columns and ignore this one. `without` is the name of a
-/// column that is left out; the file must have it.
+/// the columns that it uses. Other formats tell their number of columns and ignore this one. `without` names
+/// columns that are left out; the file must have them.
 ///
 /// # Errors
 /// [`Failure::Input`] if the ending is unknown, the file is missing, its contents are not a table of numbers with at
@@ -307,7 +307,7 @@ impl Format {
 pub(crate) fn open<T: Element>(
     path: &Path,
     columns: Option<usize>,
-    without: Option<&str>,
+    without: &[&str],
 ) -> Result<Box<dyn Reader<T>>, Failure> {
     Ok(match Format::of(path)? {
         Format::Npy => Box::new(npy::NpyReader::open(path)?),
@@ -324,7 +324,7 @@ pub(crate) fn open<T: Element>(
 pub(crate) fn has_column(path: &Path, name: &str) -> Result<bool, Failure> {
     let has = |names: &[String]| names.iter().any(|other| other == name);
     Ok(match Format::of(path)? {
-        Format::Csv => csv::CsvReader::<f64>::open(path, None)?.names().is_some_and(has),
+        Format::Csv => csv::CsvReader::<f64>::open(path, &[])?.names().is_some_and(has),
         Format::Parquet => has(&parquet::names(path)?),
         Format::Npy | Format::Libsvm => false,
     })

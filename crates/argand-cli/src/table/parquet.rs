@@ -88,14 +88,15 @@ fn names_of(schema: &Schema) -> Vec<String> {
 }
 
 impl ParquetReader {
-    /// Opens a file; of its columns, the one called `without` is left out.
-    pub(super) fn open(path: &Path, without: Option<&str>) -> Result<Self, Failure> {
+    /// Opens a file; of its columns, those called `without` are left out.
+    pub(super) fn open(path: &Path, without: &[&str]) -> Result<Self, Failure> {
         let wrong = |what: String| Failure::input(path, what);
         let (mut builder, rows, total) = open_checked(path, ArrowReaderOptions::new())?;
         let mut schema = Arc::clone(builder.schema());
-        if let Some(name) = without {
-            let left_out = position(path, &names_of(&schema), name)?;
-            let kept: Vec<usize> = (0..schema.fields().len()).filter(|&column| column != left_out).collect();
+        if !without.is_empty() {
+            let names = names_of(&schema);
+            let left_out: Vec<_> = without.iter().map(|name| position(path, &names, name)).collect::<Result<_, _>>()?;
+            let kept: Vec<usize> = (0..names.len()).filter(|column| !left_out.contains(column)).collect();
             let damaged = |_| wrong("has a damaged footer".into());
             schema = Arc::new(schema.project(&kept).map_err(damaged)?);
             let mask = ProjectionMask::roots(builder.parquet_schema(), kept);

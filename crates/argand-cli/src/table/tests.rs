@@ -23,7 +23,7 @@ impl Scratch {
 
 /// The number of columns and all values of a table read in blocks of `max_rows`; sparse rows are filled up with zeros.
 pub(super) fn read_all<T: Element>(path: &Path, max_rows: usize) -> Result<(usize, Vec<T>), Failure> {
-    let mut reader = open::<T>(path, None, None)?;
+    let mut reader = open::<T>(path, None, &[])?;
     let columns = reader.columns();
     let (mut block, mut all, mut rows) = (Block::default(), Vec::new(), 0);
     loop {
@@ -138,7 +138,7 @@ fn an_unfinished_table_leaves_nothing_behind() {
 fn files_that_cannot_be_opened_are_named() {
     let scratch = Scratch::new("x.npz", "");
     let refuse = |path: &Path| {
-        let failure = open::<f32>(path, None, None).err().unwrap();
+        let failure = open::<f32>(path, None, &[]).err().unwrap();
         assert_eq!(failure.exit_code(), 2);
         assert!(failure.to_string().starts_with(&format!("{}: ", path.display())), "{failure}");
         failure.to_string()
