@@ -68,7 +68,8 @@ fn workspace() -> (Workspace, Vec<bool>) {
 /// One line of what `evaluate` or `info` printed.
 fn value<'a>(text: &'a str, name: &str) -> &'a str {
     let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
-    line.unwrap_or_else(|| panic!("{name} is missing in {text}"))[name.len()..].trim()
+    assert!(line.is_some(), "{name} is missing in {text}");
+    line.unwrap()[name.len()..].trim()
 }
 
 fn number(text: &str, name: &str) -> f64 {
