@@ -200,9 +200,8 @@ impl<'a> Dataset<'a> {
     }
 
     fn other_count(&self, labels: u64, rows: u64) -> Failure {
-        let header = if labels + 1 == rows { "; a first line that is no number is taken for a header" } else { "" };
-        let what = format!("has {labels} labels for {rows} rows{header}");
-        Failure::input(&self.labels.path, what)
+        let header = if labels + 1 == rows { "; a first line of text is taken for a header" } else { "" };
+        Failure::input(&self.labels.path, format!("has {labels} labels for {rows} rows{header}"))
     }
 }
 
@@ -251,7 +250,7 @@ impl<'a> Pass<'a> {
                 return Err(if rows < labels {
                     Failure::input(&self.dataset.labels.path, format!("has more labels than the {rows} rows"))
                 } else {
-                    self.dataset.other_count(labels, rows)
+                    self.dataset.other_count(labels, self.inputs.known_rows().unwrap_or(rows))
                 });
             }
             if rows == 0 {

@@ -162,7 +162,7 @@ Examples:
   argand fit train.parquet --labels kind --model softmax --validation 0.1 --checkpoint run.state -o kind.model
   argand predict digits.model test.csv -o predicted.csv
 
-Rows of a softmax model are shuffled in blocks of some 64 MB: shuffle a larger file that is sorted by label.";
+Rows of a softmax model are shuffled in blocks of some 32 MB: shuffle a larger file that is sorted by label.";
 
 /// Larger batches would need blocks larger than others are.
 const LARGEST_BATCH: usize = 1 << 16;
@@ -282,6 +282,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     taken.push(&arguments.output);
     if let Some(path) = arguments.softmax.checkpoint.as_deref() {
         output::check_free("--checkpoint", path, taken.into_iter())?;
+        // Dropped at once: this only checks that the file can be there after the first epoch.
+        AtomicFile::create(path)?;
     }
 
     let saved = arguments.sketch.saved()?;

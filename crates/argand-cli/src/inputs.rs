@@ -128,7 +128,7 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         self.readers.iter().find_map(|reader| reader.rows())
     }
 
-    /// Rows that are read at a time where features are not kept: some 64 MB, whatever the number of threads.
+    /// Rows that are read at a time where features are not kept: some 32 MB, whatever the number of threads.
     pub(crate) fn block_rows(&self) -> usize {
         (BLOCK_BYTES / size_of::<T>() / self.columns.iter().sum::<usize>()).clamp(256, 1 << 16)
     }
@@ -292,7 +292,7 @@ impl<T> Drop for Inputs<'_, T> {
 }
 
 /// Bytes of rows that are in memory at a time, about.
-const BLOCK_BYTES: usize = 64 << 20;
+const BLOCK_BYTES: usize = 32 << 20;
 
 /// Bytes of a sample, about, and the bounds on its number of rows.
 const SAMPLE_BYTES: usize = 256 << 20;

@@ -42,6 +42,11 @@ pub(crate) struct NamedModel {
     pub(crate) label_column: Option<String>,
 }
 
+/// Text from a file, without what could command a terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 /// How every file of a model or of training begins.
 const MAGIC: &[u8; 8] = b"argand\x1a\n";
 
@@ -82,6 +87,7 @@ impl NamedModel {
         };
         let task = match (model.classes(), note.classes) {
             (None, _) => Task::Regression,
+            (Some(count), _) if count < 2 => return Err(Error::Archive(format!("it has {count} classes"))),
             (Some(count), None) => {
                 Task::Classification((0..count).map(|class| class.to_string()).collect::<Vec<_>>().into())
             }
@@ -158,12 +164,12 @@ impl NamedModel {
                     const SHOWN: usize = 12;
                     let names = classes.names();
                     let more = if names.len() > SHOWN { ", ..." } else { "" };
-                    format!("{} classes: {}{more}", names.len(), names[..names.len().min(SHOWN)].join(", "))
+                    format!("{} classes: {}{more}", names.len(), plain(&names[..names.len().min(SHOWN)].join(", ")))
                 }
             },
         ));
         if let Some(column) = &self.label_column {
-            lines.push(("labels", format!("column {column}")));
+            lines.push(("labels", format!("column {}", plain(column))));
         }
         lines.push(("scaling", self.model.recipe().preparation.scaling().to_string()));
         lines

@@ -332,6 +332,8 @@ fn mistakes_are_named_before_any_work() {
     workspace.write("kind", "a file with the name of a column");
     workspace.write("no.csv", "1,2\n3,4\n");
     workspace.write("only.csv", "kind\na\nb\n");
+    workspace.write("headless.csv", "a\nb\n".repeat(150));
+    workspace.write("long.csv", "y\n".to_owned() + &"a\nb\n".repeat(151));
     for (arguments, words) in [
         (
             "fit only.csv --labels only.csv",
@@ -340,6 +342,8 @@ fn mistakes_are_named_before_any_work() {
         ("fit train.csv --labels kind", &["--labels: kind is a file and a column of train.csv; write ./kind"]),
         ("fit train.csv --labels nothing", &["--labels: there is neither a column nor a file nothing"]),
         ("fit train.npy --labels short.csv", &["short.csv: has 2 labels for 300 rows"]),
+        ("fit train.npy --labels headless.csv", &["headless.csv: has 299 labels for 300 rows; a first line of text"]),
+        ("fit train.npy --labels long.csv", &["long.csv: has more labels than the 300 rows"]),
         ("fit train.npy --labels one.csv", &["one.csv: has labels of 1 classes"]),
         ("fit train.npy --labels train.npy", &["train.npy: has 2 columns; labels are one column"]),
         ("fit train.npy --labels test.csv", &["test.csv: has 3 columns"]),
@@ -368,6 +372,7 @@ fn mistakes_are_named_before_any_work() {
         ("--model softmax --patience 0", &["--patience"]),
         ("--model softmax --checkpoint out.npy", &["--checkpoint: expected another file"]),
         ("--model softmax --checkpoint train.csv", &["--checkpoint: expected another file"]),
+        ("--model softmax --checkpoint no/state", &["no/state: the folder no does not exist"]),
         ("--model ridge --validation 1.5", &["--validation: expected a file or a fraction"]),
         ("--model ridge --validation 0.0000001", &["--validation: no row is held out"]),
         ("--model ridge --validation nothing.csv", &["nothing.csv: cannot open"]),

@@ -65,15 +65,23 @@ impl Adam {
             .zip(gradients.par_chunks(Self::CHUNK))
             .zip(self.first.par_chunks_mut(Self::CHUNK).zip(self.second.par_chunks_mut(Self::CHUNK)))
             .map(|((parameters, gradients), (first, second))| {
-                let moments = first.iter_mut().zip(second.iter_mut());
-                let mut finite = true;
-                for ((parameter, &gradient), (first, second)) in parameters.iter_mut().zip(gradients).zip(moments) {
-                    *first = keep_mean * *first + mean_share * gradient;
-                    *second = keep_square * *second + square_share * (gradient * gradient);
-                    *parameter -= rate * *first / ((*second * unbias).sqrt() + Self::EPSILON);
-                    finite &= (*second * unbias + parameter.abs()).is_finite();
-                }
-                finite
+                // Element by element and without fused operations: every instruction set gives the same bits.
+                pulp::Arch::new().dispatch(
+                    #[inline(always)]
+                    || {
+                        let moments = first.iter_mut().zip(second.iter_mut());
+                        let mut finite = true;
+                        for ((parameter, &gradient), (first, second)) in
+                            parameters.iter_mut().zip(gradients).zip(moments)
+                        {
+                            *first = keep_mean * *first + mean_share * gradient;
+                            *second = keep_square * *second + square_share * (gradient * gradient);
+                            *parameter -= rate * *first / ((*second * unbias).sqrt() + Self::EPSILON);
+                            finite &= (*second * unbias + parameter.abs()).is_finite();
+                        }
+                        finite
+                    },
+                )
             })
             .reduce(|| true, |one, other| one & other);
         if finite {

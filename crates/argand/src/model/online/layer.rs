@@ -39,14 +39,20 @@ impl Pooling {
             return;
         }
         features.par_chunks_mut(columns).for_each(|row| {
-            self.root(row);
-            let norm = dot(row, row).sqrt();
-            if self.l2 && norm > 0.0 {
-                row.iter_mut().for_each(|value| *value = f32::from_f64(f64::from(*value) / norm));
-            }
+            pulp::Arch::new().dispatch(
+                #[inline(always)]
+                || {
+                    self.root(row);
+                    let norm = if self.l2 { dot(row, row).sqrt() } else { 0.0 };
+                    if norm > 0.0 {
+                        row.iter_mut().for_each(|value| *value = f32::from_f64(f64::from(*value) / norm));
+                    }
+                },
+            );
         });
     }
 
+    #[inline(always)]
     fn root(self, row: &mut [f32]) {
         if self.signed_sqrt {
             row.iter_mut().for_each(|value| *value /= (value.abs() + ROOT_OFFSET).sqrt());
@@ -84,6 +90,7 @@ impl Pooling {
 }
 
 /// ⟨a, b⟩ in double precision, summed in an order that depends on the length alone.
+#[inline(always)]
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
     const LANES: usize = 8;
     let product = |(&a, &b): (&f32, &f32)| f64::from(a) * f64::from(b);
