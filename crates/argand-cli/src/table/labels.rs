@@ -314,7 +314,7 @@ mod tests {
             ("y.npy", npy("<U0", "(2,)", &[]), "truncated"),
             ("y.npy", npy("<U1", "(1,)", &[255; 4]), "row 0 (counted from 0) is not text"),
             ("y.npy", npy("<U1", "(1,)", &[0; 4]), "has nothing instead of a label"),
-            ("y.npy", npy("<U9999999999999999999", "(1,)", &[0; 4]), "is not supported"),
+            ("y.npy", npy("<U99999999999999999999", "(1,)", &[0; 4]), "is not supported"),
             ("y.npy", npy("<U999999999999999999", "(1,)", &[0; 4]), "truncated"),
             ("y.svm", b"nan 1:2\n".to_vec(), "row 0 (counted from 0) is NaN"),
             ("y.parquet", parquet(&[("y", nulls)]), "row 1 (counted from 0), column \"y\" is null"),

@@ -203,3 +203,19 @@ fn damaged_files_never_panic() {
     }
     read_damaged("x.svm", b"1 1:2 3:4.5 # c\n-1 qid:3 2:1e3\n0\n2 1:1 2:2 3:3\n", 800);
 }
+
+#[test]
+fn some_rows_are_kept() {
+    let mut dense = Block::Dense { values: vec![0, 1, 10, 11, 20, 21, 30, 31] };
+    dense.keep(&[1, 3], 2);
+    assert_eq!(dense, Block::Dense { values: vec![10, 11, 30, 31] });
+    dense.keep(&[], 2);
+    assert_eq!(dense, Block::Dense { values: vec![] });
+    let mut sparse =
+        Block::Sparse { indptr: vec![0, 2, 2, 3, 5], indices: vec![0, 4, 1, 2, 3], values: vec![1, 2, 3, 4, 5] };
+    sparse.keep(&[1, 2, 3], 5);
+    let expected = Block::Sparse { indptr: vec![0, 0, 1, 3], indices: vec![1, 2, 3], values: vec![3, 4, 5] };
+    assert_eq!(sparse, expected);
+    sparse.keep(&[2], 5);
+    assert_eq!(sparse, Block::Sparse { indptr: vec![0, 2], indices: vec![2, 3], values: vec![4, 5] });
+}

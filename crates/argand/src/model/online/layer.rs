@@ -288,7 +288,7 @@ impl SoftmaxLayer {
     /// As [`SoftmaxLayer::score`], and [`Error::Invalid`] for a batch without rows and for gradients of other sizes.
     pub fn loss_and_gradients(
         &self,
-        map: &impl FeatureMap<f32>,
+        map: &(impl FeatureMap<f32> + ?Sized),
         inputs: &[Input<'_, f32>],
         labels: &[u32],
         gradients: &mut Gradients,
@@ -403,7 +403,7 @@ impl SoftmaxLayer {
         Ok(loss / rows as f64)
     }
 
-    pub(super) fn check_map(&self, map: &impl FeatureMap<f32>) -> Result<(), Error> {
+    pub(super) fn check_map(&self, map: &(impl FeatureMap<f32> + ?Sized)) -> Result<(), Error> {
         if map.output_dim() != self.features {
             return Err(Error::invalid("map", format!("{} features", self.features), map.output_dim()));
         }

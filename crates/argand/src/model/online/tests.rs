@@ -222,7 +222,8 @@ fn sparse_rows_train_as_dense_ones_do() {
     let columns: Vec<u32> = (0..80).map(|entry| entry % 2).collect();
     let sparse = [SparseRows::new(&starts[..], &columns[..], &x, 2).unwrap().into()];
     let [mut first, mut second] = [trainer(32, QUICK), trainer(32, QUICK)];
-    first.train_block(&sketch, &input(&x, 2), &labels).unwrap();
+    let any: &dyn FeatureMap<f32> = &sketch;
+    first.train_block(any, &input(&x, 2), &labels).unwrap();
     second.train_block(&sketch, &sparse, &labels).unwrap();
     assert_eq!(first, second);
 }

@@ -122,7 +122,7 @@ impl Trainer {
     /// [`Adam::step`], [`Error::Invalid`] if features or the training itself diverge; the trainer is then of no use.
     pub fn train_block(
         &mut self,
-        map: &impl FeatureMap<f32>,
+        map: &(impl FeatureMap<f32> + ?Sized),
         inputs: &[Input<'_, f32>],
         labels: &[u32],
     ) -> Result<(), Error> {
@@ -235,7 +235,7 @@ impl Trainer {
 }
 
 /// Checks that all inputs are what the map takes, as it would itself, but before the first rows go through it.
-fn check_inputs(map: &impl FeatureMap<f32>, inputs: &[Input<'_, f32>]) -> Result<(), Error> {
+fn check_inputs(map: &(impl FeatureMap<f32> + ?Sized), inputs: &[Input<'_, f32>]) -> Result<(), Error> {
     let dims = map.input_dims();
     if inputs.len() != dims.len() || inputs.is_empty() {
         return Err(Error::invalid("inputs", format!("{} tables", dims.len()), inputs.len()));
