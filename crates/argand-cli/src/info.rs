@@ -1,22 +1,24 @@
-//! `argand info`: what a saved sketch is.
+//! `argand info`: what a saved sketch or model is.
 
 use std::fmt::Write;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use argand::model::online::Trainer;
 use argand::{Field, InputDims, Spec};
 
 use crate::failure::Failure;
+use crate::model::{NamedModel, is_archive, read_archive};
 use crate::print;
 
-/// Describe a spec file.
+/// Describe a file of a sketch or a model.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  argand transform x.npy -o z.npy --save-spec sketch.json\n  argand info sketch.json"
 )]
 pub(crate) struct Arguments {
-    /// A spec written by `argand transform --save-spec`.
+    /// A spec written by `argand transform --save-spec`, or a model by `argand fit`.
     file: PathBuf,
 }
 
@@ -36,8 +38,39 @@ pub(crate) fn read_spec(path: &Path) -> Result<Spec, Failure> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let spec = read_spec(&arguments.file)?;
-    print(&describe(&spec).map_err(|error| Failure::input(&arguments.file, error))?)
+    let path = &arguments.file;
+    let wrong = |error| Failure::input(path, error);
+    if !is_archive(path)? {
+        let spec = read_spec(path)?;
+        return print(&table_of(&describe(&spec).map_err(wrong)?));
+    }
+    let archive = read_archive(path)?;
+    if archive.kind() == "softmax-training" {
+        let trainer = Trainer::from_archive(archive).map_err(wrong)?;
+        let layer = trainer.layer();
+        return print(&table_of(&[
+            ("state of", "training a softmax model".to_owned()),
+            ("epochs", trainer.epochs().to_string()),
+            ("step", trainer.learning_rate().to_string()),
+            ("classes", layer.classes().to_string()),
+            ("features", layer.features().to_string()),
+        ]));
+    }
+    drop(archive);
+    let named = NamedModel::read(path)?;
+    let mut lines = named.describe();
+    lines.extend(describe(&named.model.recipe().spec).map_err(wrong)?);
+    print(&table_of(&lines))
+}
+
+/// Names and values, one pair per line.
+pub(crate) fn table_of(lines: &[(&str, String)]) -> String {
+    let mut text = String::new();
+    for (name, value) in lines {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name:<9} {value}");
+    }
+    text
 }
 
 /// `1234567` as `1.2 MB`.
@@ -64,7 +97,7 @@ pub(crate) fn kernel(spec: &Spec) -> String {
     }
 }
 
-fn describe(spec: &Spec) -> Result<String, argand::Error> {
+fn describe(spec: &Spec) -> Result<Vec<(&'static str, String)>, argand::Error> {
     let layout = match spec.method.field {
         Field::Real => "real".to_owned(),
         Field::ComplexToReal => format!("{0} real parts, then {0} imaginary parts", spec.rows()),
@@ -78,17 +111,12 @@ fn describe(spec: &Spec) -> Result<String, argand::Error> {
         }
     };
     let memory = [spec.memory_bytes::<f32>()?, spec.memory_bytes::<f64>()?].map(bytes);
-    let mut text = String::new();
-    for (name, value) in [
+    Ok(vec![
         ("method", spec.method.to_string()),
         ("kernel", kernel(spec)),
         ("input", inputs),
         ("features", format!("{} ({layout})", spec.features)),
         ("seed", spec.seed.to_string()),
         ("memory", format!("{} in f32, {} in f64", memory[0], memory[1])),
-    ] {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{name:<9} {value}");
-    }
-    Ok(text)
+    ])
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use argand::rng::{Purpose, Stream};
-use argand::{Error, Input, InputDims, Kernel, Rows, Scalar, SparseRows, Spec};
+use argand::{Error, Input, InputDims, Kernel, Rows, Scalar, SparseRows};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Failure;
@@ -48,8 +48,11 @@ pub(crate) struct Inputs<'a, T> {
     readers: Vec<Box<dyn Reader<T>>>,
     columns: Vec<usize>,
     blocks: Vec<Block<T>>,
-    /// Rows before those in the blocks, and those in them.
+    /// Rows before those read last, and those.
     done: usize,
+    read: usize,
+    /// Which of the rows read last are in the blocks, if not all, and how many are.
+    kept: Option<Vec<usize>>,
     rows: usize,
     bar: ProgressBar,
     begun: Instant,
@@ -58,26 +61,36 @@ pub(crate) struct Inputs<'a, T> {
 }
 
 impl<'a, T: Scalar + Element> Inputs<'a, T> {
-    /// Opens all tables and checks that they fit each other and the saved spec, as far as can be told without reading them.
-    pub(crate) fn open(paths: &'a [PathBuf], saved: Option<&Spec>) -> Result<Self, Failure> {
-        let dims = saved.map(|spec| spec.inputs.as_slice());
-        if let Some(dims) = dims
+    /// Opens all tables and checks that they fit each other and a saved spec or model, given as its name in messages and its
+    /// numbers of columns, as far as can be told without reading them. Columns with one of the names `without` are left out.
+    pub(crate) fn open(
+        paths: &'a [PathBuf],
+        saved: Option<(&str, &[usize])>,
+        without: &[&str],
+    ) -> Result<Self, Failure> {
+        if let Some((what, dims)) = saved
             && dims.len() != paths.len()
         {
             return Err(Failure::Input(format!(
-                "IN: expected {} files for this spec, got {}",
+                "IN: expected {} files for this {what}, got {}",
                 dims.len(),
                 paths.len()
             )));
         }
         let mut readers = Vec::with_capacity(paths.len());
         for (index, path) in paths.iter().enumerate() {
-            let expected = dims.map(|dims| dims[index]);
-            let reader = table::open::<T>(path, expected)?;
-            if let Some(expected) = expected
-                && reader.columns() != expected
+            let expected = saved.map(|(what, dims)| (what, dims[index]));
+            let mut left_out = Vec::new();
+            for name in without {
+                if table::has_column(path, name)? {
+                    left_out.push(*name);
+                }
+            }
+            let reader = table::open::<T>(path, expected.map(|(_, dim)| dim), &left_out)?;
+            if let Some((what, dim)) = expected
+                && reader.columns() != dim
             {
-                let what = format!("has {} columns; the spec is for {expected}", reader.columns());
+                let what = format!("has {} columns; the {what} is for {dim}", reader.columns());
                 return Err(Failure::input(path, what));
             }
             readers.push(reader);
@@ -96,6 +109,8 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
             paths,
             readers,
             done: 0,
+            read: 0,
+            kept: None,
             rows: 0,
             bar: ProgressBar::hidden(),
             begun: Instant::now(),
@@ -108,25 +123,36 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         &self.columns
     }
 
+    /// Rows of all tables, where a format tells before all were read.
+    pub(crate) fn known_rows(&self) -> Option<u64> {
+        self.readers.iter().find_map(|reader| reader.rows())
+    }
+
+    /// Rows that are read at a time where features are not kept: some 32 MB, whatever the number of threads.
+    pub(crate) fn block_rows(&self) -> usize {
+        (BLOCK_BYTES / size_of::<T>() / self.columns.iter().sum::<usize>()).clamp(256, 1 << 16)
+    }
+
     /// What to say about a number that is infinite in f32 but may not be in the file.
     pub(crate) fn advise(&mut self, advice: &'static str) {
         self.advice = advice;
     }
 
-    /// Shows a progress bar while reading: on a terminal, not in a pipe.
-    pub(crate) fn show_progress(&mut self) {
+    /// Shows a progress bar while reading: on a terminal, not in a pipe. Before it stands what is being done.
+    pub(crate) fn show_progress(&mut self, doing: &str) {
         let total = self.readers.iter().map(|reader| reader.progress().total).sum();
         self.bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {eta} left") {
+        if let Ok(style) = ProgressStyle::with_template("{prefix}{bar:30} {percent:>3}%  {msg}  {eta} left") {
             self.bar.set_style(style);
         }
+        self.bar.set_prefix(doing.to_owned());
         self.bar.enable_steady_tick(Duration::from_millis(200));
         self.begun = Instant::now();
     }
 
     /// Reads the next rows, at most `most`; returns how many there were, 0 after the last.
     pub(crate) fn next(&mut self, most: usize) -> Result<usize, Failure> {
-        self.done += self.rows;
+        self.done += self.read;
         let rate = (self.done as f64 / self.begun.elapsed().as_secs_f64().max(1e-3)).round();
         self.bar.set_message(format!("{} rows, {} rows/s", HumanCount(self.done as u64), human(rate)));
         self.bar.set_position(self.readers.iter().map(|reader| reader.progress().done).sum());
@@ -140,7 +166,15 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
             let what = format!("has only {} rows, fewer than the other inputs", self.done + counts[shorter]);
             return Err(Failure::input(&self.paths[shorter], what));
         }
+        (self.read, self.kept) = (self.rows, None);
         Ok(self.rows)
+    }
+
+    /// Keeps some of the rows read last, which must ascend.
+    pub(crate) fn keep(&mut self, rows: Vec<usize>) {
+        self.blocks.iter_mut().zip(&self.columns).for_each(|(block, &columns)| block.keep(&rows, columns));
+        self.rows = rows.len();
+        self.kept = Some(rows);
     }
 
     /// Rows read before the current ones.
@@ -155,7 +189,8 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
 
     /// The library's error about the rows read last, in terms of the files.
     pub(crate) fn explain(&self, error: Error) -> Failure {
-        explain::<T>(error, self.done, self.paths, self.advice)
+        let in_file = |row: usize| self.done + self.kept.as_ref().map_or(row, |kept| kept[row]);
+        explain::<T>(error, in_file, self.paths, self.advice)
     }
 
     /// Reads all rows, or the first `limit` ones, and keeps a random sample of them.
@@ -256,6 +291,9 @@ impl<T> Drop for Inputs<'_, T> {
     }
 }
 
+/// Bytes of rows that are in memory at a time, about.
+const BLOCK_BYTES: usize = 32 << 20;
+
 /// Bytes of a sample, about, and the bounds on its number of rows.
 const SAMPLE_BYTES: usize = 256 << 20;
 const FEWEST_SAMPLED: usize = 64;
@@ -295,21 +333,22 @@ pub(crate) fn names(paths: &[PathBuf]) -> String {
 }
 
 /// The library's error about one block, in terms of the files.
-fn explain<T: Scalar>(error: Error, rows_before: usize, paths: &[PathBuf], advice: &str) -> Failure {
+fn explain<T: Scalar>(error: Error, in_file: impl Fn(usize) -> usize, paths: &[PathBuf], advice: &str) -> Failure {
     let all = names(paths);
     match error {
         Error::NotFinite { argument, row, column, value } => {
             // Several inputs are called "input 0", "input 1", …; a single one is "input".
             let index = argument.rsplit(' ').next().and_then(|index| index.parse().ok()).unwrap_or(0);
             let path: &Path = paths.get(index).map_or(Path::new(""), PathBuf::as_path);
-            let row = rows_before + row;
+            let row = in_file(row);
             let rounded = if value.is_infinite() && T::NAME == "f32" { advice } else { "" };
             let place = format!("row {row}, column {column} (both counted from 0)");
             Failure::input(path, format!("{place} is {value}; replace it or drop the row{rounded}"))
         }
         Error::Overflow { row, dtype } => {
-            let advice = if dtype == "f32" { ", or use --dtype f64" } else { "" };
-            let row = rows_before + row;
+            // Only where there is such an option is there advice to use it.
+            let advice = if dtype == "f32" && !advice.is_empty() { ", or use --dtype f64" } else { "" };
+            let row = in_file(row);
             Failure::Input(format!(
                 "{all}: row {row} (counted from 0) overflows {dtype}; scale the rows (for example to unit norm), or use \
                  a smaller --gamma{advice}"

@@ -1,11 +1,17 @@
 //! `argand`: sketches tensor products and polynomial kernels from the command line.
 
+mod dataset;
 mod demo;
+mod evaluate;
 mod failure;
+mod fit;
 mod info;
 mod inputs;
+mod model;
 mod output;
 mod plan;
+mod predict;
+mod sketch;
 mod table;
 mod transform;
 mod verify;
@@ -33,7 +39,10 @@ Examples:
   argand transform x.npy -o z.npy --degree 3 --features 1024
   argand plan x.npy --degree 3 --target-error 0.05         which method, and how many features
   argand verify x.npy --degree 3                           test the sketches against theory
-  argand info sketch.json                                  describe a saved sketch
+  argand fit x.csv --labels class --model gp -o m.model    learn from labelled rows
+  argand predict m.model new.csv -o predicted.csv
+  argand evaluate m.model test.csv --labels class
+  argand info sketch.json                                  describe a saved sketch, or a model
 
 Exit codes: 0 success, 2 wrong usage or input, 1 anything else.";
 
@@ -42,6 +51,9 @@ enum Command {
     Transform(transform::Arguments),
     Plan(plan::Arguments),
     Verify(verify::Arguments),
+    Fit(Box<fit::Arguments>),
+    Predict(predict::Arguments),
+    Evaluate(evaluate::Arguments),
     Info(info::Arguments),
     Demo(demo::Arguments),
 }
@@ -51,6 +63,9 @@ fn main() -> ExitCode {
         Command::Transform(arguments) => transform::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
+        Command::Fit(arguments) => fit::run(&arguments),
+        Command::Predict(arguments) => predict::run(&arguments),
+        Command::Evaluate(arguments) => evaluate::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
     };

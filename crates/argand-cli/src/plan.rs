@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (Some(target), _) => Goal::Error(target),
         (None, features) => Goal::Features(features.unwrap_or(0)),
     };
-    let mut inputs = Inputs::<f32>::open(&arguments.inputs, None)?;
+    let mut inputs = Inputs::<f32>::open(&arguments.inputs, None, &[])?;
     let (kernel, dims) = arguments.kernel.kernel(inputs.columns())?;
     let mut request = Request::new(kernel, dims, goal);
     if !arguments.method.is_empty() {
@@ -119,7 +119,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         output::check_free("--save-spec", path, arguments.inputs.iter())?;
     }
     let spec_file = arguments.save_spec.as_deref().map(AtomicFile::create).transpose()?;
-    inputs.show_progress();
+    inputs.show_progress("");
     let sample = inputs.sample(arguments.rows, arguments.seed)?;
     request.sampling.population = Some(sample.total);
     let spinner = ProgressBar::new_spinner();

@@ -4,14 +4,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use argand::{Error, FeatureMap, Field, Method, RowsMut, Scalar, Sketch, Spec};
+use argand::{Error, FeatureMap, Field, RowsMut, Scalar, Sketch};
 use indicatif::HumanCount;
 
 use crate::failure::Failure;
-use crate::info::read_spec;
-use crate::inputs::{Inputs, KernelArguments};
+use crate::inputs::Inputs;
 use crate::on_threads;
 use crate::output::{self, AtomicFile};
+use crate::sketch::SketchArguments;
 use crate::table::{self, Columns, Element};
 
 /// Sketch the rows of a file.
@@ -33,14 +33,6 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     sketch: SketchArguments,
 
-    /// Use a saved sketch instead of describing one.
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with_all = ["degree", "features", "method", "craft_dim", "gamma", "coef0", "seed"]
-    )]
-    spec: Option<PathBuf>,
-
     /// Save the sketch for later use with --spec.
     #[arg(long, value_name = "FILE")]
     save_spec: Option<PathBuf>,
@@ -60,30 +52,6 @@ pub(crate) struct Arguments {
     /// Say nothing on success.
     #[arg(short, long)]
     quiet: bool,
-}
-
-/// What describes a sketch.
-#[derive(Debug, clap::Args)]
-struct SketchArguments {
-    #[command(flatten)]
-    kernel: KernelArguments,
-
-    /// Number of real output columns.
-    #[arg(long, value_name = "D", default_value_t = 1024, allow_negative_numbers = true)]
-    features: usize,
-
-    /// How to sketch: srf, or BASE with what may stand before it, as in `[craft-][hierarchical-|chain-][ctr-|complex-]BASE`;
-    /// BASE is one of gaussian, rademacher, product-srht, tensor-srht and tensor-sketch.
-    #[arg(long, value_name = "M", default_value = "ctr-product-srht")]
-    method: Method,
-
-    /// Features before the down-projection of a craft- method [default: 32768].
-    #[arg(long, value_name = "E", allow_negative_numbers = true)]
-    craft_dim: Option<usize>,
-
-    /// Where the random numbers come from: same seed, same features.
-    #[arg(long, value_name = "S", default_value_t = 0, allow_negative_numbers = true)]
-    seed: u64,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -107,16 +75,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
-    let saved = arguments.spec.as_deref().map(read_spec).transpose()?;
+    let saved = arguments.sketch.saved()?;
     if let Some(path) = arguments.save_spec.as_deref() {
         output::check_free("--save-spec", path, arguments.inputs.iter().chain([&arguments.output]))?;
     }
-    let mut inputs = Inputs::<T>::open(&arguments.inputs, saved.as_ref())?;
+    let mut inputs =
+        Inputs::<T>::open(&arguments.inputs, saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice())), &[])?;
     inputs.advise(", or use --dtype f64 if the file has a finite number there that is too large for f32");
-    let spec = match saved {
-        Some(spec) => spec,
-        None => describe(&arguments.sketch, inputs.columns())?,
-    };
+    let spec = arguments.sketch.spec(saved, inputs.columns())?;
     let limit = arguments.memory_limit.saturating_mul(1 << 20);
     let wrong = |error: Error| match error {
         Error::TooLarge { .. } => Failure::Input(format!("{error} (--memory-limit)")),
@@ -142,7 +108,7 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
             written.map_err(|error| Failure::io(path, "write", &error))?;
         }
         if !arguments.quiet {
-            inputs.show_progress();
+            inputs.show_progress("");
         }
         stream(&sketch, &mut inputs, |features| writer.write(features))
     })??;
@@ -162,21 +128,6 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
         );
     }
     Ok(())
-}
-
-/// The spec that the arguments describe.
-fn describe(arguments: &SketchArguments, columns: &[usize]) -> Result<Spec, Failure> {
-    let (kernel, inputs) = arguments.kernel.kernel(columns)?;
-    let mut method = arguments.method;
-    if arguments.craft_dim.is_some() {
-        if method.craft.is_none() {
-            return Err(Failure::Input(format!("--craft-dim: expected a craft- method, got {method}")));
-        }
-        method.craft = arguments.craft_dim;
-    }
-    let spec = Spec { kernel, inputs, features: arguments.features, method, seed: arguments.seed, spherical: None };
-    spec.validate().map_err(|error| Failure::argument(&error))?;
-    Ok(spec)
 }
 
 /// Bytes of input and features that are in memory at a time, about.

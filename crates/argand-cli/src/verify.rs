@@ -80,7 +80,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::Input("--rows: expected at least 1, got 0".to_owned()));
     }
     let saved = arguments.spec.as_deref().map(read_spec).transpose()?;
-    let mut inputs = Inputs::<f64>::open(&arguments.inputs, saved.as_ref())?;
+    let mut inputs =
+        Inputs::<f64>::open(&arguments.inputs, saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice())), &[])?;
     let specs = match saved {
         Some(spec) => vec![spec],
         None => {
@@ -97,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let diagonal = arguments.pairs.div_ceil(2);
     let effort = Effort { pairs: arguments.pairs, diagonal, sketches: arguments.sketches, seed: arguments.seed };
     effort.validate().map_err(|error| Failure::argument(&error))?;
-    inputs.show_progress();
+    inputs.show_progress("");
     let sample = inputs.sample(arguments.rows, arguments.seed)?;
     let files = inputs::names(&arguments.inputs);
     let wrong = |error: Error| match &error {

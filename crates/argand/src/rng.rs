@@ -30,6 +30,8 @@ pub enum Purpose {
     Sample,
     /// Draws of latent functions behind class probabilities; no sketch depends on it.
     Posterior,
+    /// The order in which online learning visits the rows of a block; no sketch depends on it.
+    Shuffle,
 }
 
 impl Purpose {
@@ -43,6 +45,7 @@ impl Purpose {
             Self::Radii => b"radii\0\0\0\0\0\0\0\0\0\0\0",
             Self::Sample => b"sample\0\0\0\0\0\0\0\0\0\0",
             Self::Posterior => b"posterior\0\0\0\0\0\0\0",
+            Self::Shuffle => b"shuffle\0\0\0\0\0\0\0\0\0",
         }
     }
 }

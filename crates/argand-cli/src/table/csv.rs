@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use csv::{ByteRecord, ReaderBuilder, Terminator};
 
-use super::{Block, Columns, Element, LONGEST_LINE, Progress, Reader, Writer, open_file, parse_number, quoted};
+use super::{
+    Block, Columns, Element, LONGEST_LINE, Progress, Reader, Writer, open_file, parse_number, position, quoted,
+};
 use crate::failure::Failure;
 use crate::output::AtomicFile;
 
@@ -23,13 +25,18 @@ pub(super) struct CsvReader<T> {
     line: u64,
     /// Whether `record` is still to be taken.
     pending: bool,
-    columns: usize,
+    /// What the header calls the fields, if there is one.
+    names: Option<Vec<String>>,
+    fields: usize,
+    /// The fields that are left out of the rows.
+    left_out: Vec<usize>,
     total: u64,
     element: PhantomData<T>,
 }
 
 impl<T: Element> CsvReader<T> {
-    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+    /// Opens a file; of its columns, those called `without` are left out.
+    pub(super) fn open(path: &Path, without: &[&str]) -> Result<Self, Failure> {
         let (file, total) = open_file(path)?;
         let lines = ReaderBuilder::new()
             .has_headers(false)
@@ -46,12 +53,14 @@ impl<T: Element> CsvReader<T> {
             record,
             line: 0,
             pending: false,
-            columns: 0,
+            names: None,
+            fields: 0,
+            left_out: Vec::new(),
             total,
             element: PhantomData,
         };
         let mut any = reader.advance()?;
-        reader.columns = reader.record.len();
+        reader.fields = reader.record.len();
         // A row in which a number is missing or misspelt must not be lost as a header: that has no numbers.
         let name = |field: &[u8]| !field.trim_ascii().is_empty() && parse_number::<T>(field).is_none();
         if let Some(index) = reader.record.iter().position(name) {
@@ -60,13 +69,61 @@ impl<T: Element> CsvReader<T> {
                 let found = quoted(&reader.record[index]);
                 return Err(reader.wrong(&place, &format!("has {found} beside numbers; a header has only names")));
             }
+            let name = |field: &[u8]| String::from_utf8_lossy(field.trim_ascii()).into_owned();
+            reader.names = Some(reader.record.iter().map(name).collect());
             any = reader.advance()?;
         }
         if !any {
             return Err(Failure::input(path, "has no line of numbers; a table needs at least one row and one column"));
         }
         reader.pending = true;
+        reader.left_out = without.iter().map(|name| reader.find(name)).collect::<Result<_, _>>()?;
+        if reader.columns() == 0 {
+            return Err(Failure::input(path, format!("has no other columns than {without:?}")));
+        }
         Ok(reader)
+    }
+
+    /// What the header calls the columns, if there is one.
+    pub(super) fn names(&self) -> Option<&[String]> {
+        self.names.as_deref()
+    }
+
+    /// Which column has this name.
+    pub(super) fn find(&self, name: &str) -> Result<usize, Failure> {
+        position(&self.path, self.names().unwrap_or(&[]), name)
+    }
+
+    /// Hands one field of each of the next rows to `take`, which may object; returns how many rows there were.
+    pub(super) fn read_field(
+        &mut self,
+        field: usize,
+        max_rows: usize,
+        take: &mut dyn FnMut(&[u8]) -> Result<(), String>,
+    ) -> Result<usize, Failure> {
+        for row in 0..max_rows {
+            if !self.next_record()? {
+                return Ok(row);
+            }
+            take(&self.record[field]).map_err(|what| {
+                let place = format!("line {}, field {}", self.line, field + 1);
+                self.wrong(&place, &what)
+            })?;
+        }
+        Ok(max_rows)
+    }
+
+    /// Takes the next row into `record`, with as many fields as all have, or tells that there is none.
+    fn next_record(&mut self) -> Result<bool, Failure> {
+        if !self.pending && !self.advance()? {
+            return Ok(false);
+        }
+        self.pending = false;
+        if self.record.len() != self.fields {
+            let what = format!("has {} fields instead of the {} of the first line", self.record.len(), self.fields);
+            return Err(self.wrong(&format!("line {}", self.line), &what));
+        }
+        Ok(true)
     }
 
     /// Takes the next line into `record`, or tells that there is none. Blank lines are allowed at the end only: between
@@ -101,11 +158,10 @@ impl<T: Element> CsvReader<T> {
 
     /// Appends the numbers of the line in `record`.
     fn take(&mut self, values: &mut Vec<T>) -> Result<(), Failure> {
-        if self.record.len() != self.columns {
-            let what = format!("has {} fields instead of the {} of the first line", self.record.len(), self.columns);
-            return Err(self.wrong(&format!("line {}", self.line), &what));
-        }
         for (index, field) in self.record.iter().enumerate() {
+            if self.left_out.contains(&index) {
+                continue;
+            }
             let Some(value) = parse_number(field) else {
                 let found = if field.trim_ascii().is_empty() { "nothing".into() } else { quoted(field) };
                 let place = format!("line {}, field {}", self.line, index + 1);
@@ -140,7 +196,7 @@ fn line_ends(record: &ByteRecord) -> u64 {
 
 impl<T: Element> Reader<T> for CsvReader<T> {
     fn columns(&self) -> usize {
-        self.columns
+        self.fields - self.left_out.len()
     }
 
     fn rows(&self) -> Option<u64> {
@@ -154,10 +210,9 @@ impl<T: Element> Reader<T> for CsvReader<T> {
     fn read(&mut self, max_rows: usize, block: &mut Block<T>) -> Result<usize, Failure> {
         let values = block.clear_dense();
         for row in 0..max_rows {
-            if !self.pending && !self.advance()? {
+            if !self.next_record()? {
                 return Ok(row);
             }
-            self.pending = false;
             self.take(values)?;
         }
         Ok(max_rows)
@@ -195,7 +250,7 @@ pub(super) struct CsvWriter<T> {
 impl<T: Element> CsvWriter<T> {
     pub(super) fn create(path: &Path, columns: Columns) -> Result<Self, Failure> {
         let mut file = AtomicFile::create(path)?;
-        write_names(&mut file, columns).map_err(|error| Failure::io(path, "write", &error))?;
+        file.write_all(&line(columns.names())).map_err(|error| Failure::io(path, "write", &error))?;
         Ok(Self { path: path.to_path_buf(), file, width: columns.width(), element: PhantomData })
     }
 
@@ -213,12 +268,12 @@ impl<T: Element> CsvWriter<T> {
     }
 }
 
-fn write_names(file: &mut AtomicFile, columns: Columns) -> io::Result<()> {
-    for (column, name) in columns.names().enumerate() {
-        let separator = if column == 0 { "" } else { "," };
-        write!(file, "{separator}{name}")?;
-    }
-    file.write_all(b"\n")
+/// A line of text, with quotes where they are needed.
+pub(super) fn line(fields: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    // Memory takes whatever is written.
+    let _ = writer.write_record(fields);
+    writer.into_inner().unwrap_or_default()
 }
 
 impl<T: Element> Writer<T> for CsvWriter<T> {

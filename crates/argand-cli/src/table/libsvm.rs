@@ -26,16 +26,9 @@ pub(super) struct LibsvmReader<T> {
 impl<T: Element> LibsvmReader<T> {
     /// Reads the file once to check it and to count its rows and columns.
     pub(super) fn open(path: &Path, columns: Option<usize>) -> Result<Self, Failure> {
-        let (file, total) = open_file(path)?;
-        let mut lines = Lines {
-            path: path.to_path_buf(),
-            text: BufReader::with_capacity(BUFFER, file),
-            line: Vec::new(),
-            number: 0,
-            done: 0,
-        };
+        let (mut lines, total) = Lines::open(path)?;
         let (mut rows, mut used) = (0, 0);
-        while lines.next_row::<T>(columns, |column, _| used = used.max(column as usize + 1))? {
+        while lines.next_row::<T>(columns, |column, _| used = used.max(column as usize + 1))?.is_some() {
             rows += 1;
         }
         let columns = columns.unwrap_or(used);
@@ -70,7 +63,7 @@ impl<T: Element> Reader<T> for LibsvmReader<T> {
                 indices.push(column);
                 values.push(value);
             };
-            if !self.lines.next_row(Some(self.columns), store)? {
+            if self.lines.next_row(Some(self.columns), store)?.is_none() {
                 return Ok(row);
             }
             indptr.push(values.len() as u64);
@@ -80,7 +73,7 @@ impl<T: Element> Reader<T> for LibsvmReader<T> {
 }
 
 /// The lines of the file, one at a time.
-struct Lines {
+pub(super) struct Lines {
     path: PathBuf,
     text: BufReader<File>,
     line: Vec<u8>,
@@ -91,18 +84,29 @@ struct Lines {
 }
 
 impl Lines {
-    /// Hands the entries of the next row to `entry`, or tells that there is none.
-    fn next_row<T: Element>(&mut self, columns: Option<usize>, mut entry: impl FnMut(u32, T)) -> Result<bool, Failure> {
+    /// The file before its first line, and its length.
+    pub(super) fn open(path: &Path) -> Result<(Self, u64), Failure> {
+        let (file, total) = open_file(path)?;
+        let text = BufReader::with_capacity(BUFFER, file);
+        Ok((Self { path: path.to_path_buf(), text, line: Vec::new(), number: 0, done: 0 }, total))
+    }
+
+    /// Hands the entries of the next row to `entry` and returns its label, if there is another row.
+    pub(super) fn next_row<T: Element>(
+        &mut self,
+        columns: Option<usize>,
+        mut entry: impl FnMut(u32, T),
+    ) -> Result<Option<f64>, Failure> {
         while self.next_line()? {
             match parse_row(&self.line, columns, &mut entry) {
-                Ok(true) => return Ok(true),
-                Ok(false) => {}
+                Ok(Some(label)) => return Ok(Some(label)),
+                Ok(None) => {}
                 Err(what) => {
                     return Err(Failure::input(&self.path, format!("line {} (counted from 1) {what}", self.number)));
                 }
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     fn next_line(&mut self) -> Result<bool, Failure> {
@@ -119,15 +123,19 @@ impl Lines {
     }
 }
 
-/// Hands the entries of a line to `entry`, or tells that the line is blank or a comment.
-fn parse_row<T: Element>(line: &[u8], columns: Option<usize>, entry: &mut impl FnMut(u32, T)) -> Result<bool, String> {
+/// Hands the entries of a line to `entry` and returns its label, unless the line is blank or a comment.
+fn parse_row<T: Element>(
+    line: &[u8],
+    columns: Option<usize>,
+    entry: &mut impl FnMut(u32, T),
+) -> Result<Option<f64>, String> {
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
     let line = line.split(|&byte| byte == b'#').next().unwrap_or(line);
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-    let Some(label) = words.next() else { return Ok(false) };
-    if parse_number::<f64>(label).is_none() {
+    let Some(label) = words.next() else { return Ok(None) };
+    let Some(number) = parse_number(label) else {
         return Err(format!("starts with {} instead of a number as label", quoted(label)));
-    }
+    };
     let mut previous = 0;
     for word in words {
         let malformed = || format!("has {} instead of index:value", quoted(word));
@@ -153,7 +161,7 @@ fn parse_row<T: Element>(line: &[u8], columns: Option<usize>, entry: &mut impl F
             .ok_or_else(|| format!("has index {index}; the largest possible is 2^31"))?;
         entry(column, parse_number(value).ok_or_else(malformed)?);
     }
-    Ok(true)
+    Ok(Some(number))
 }
 
 #[cfg(test)]
@@ -166,7 +174,7 @@ mod tests {
     fn rows_become_sparse_blocks() {
         let text = "\u{feff}# made by hand\n+1 qid:3 1:0.5 4:-2e1 # why\r\n\n-1\n0 2:1\n3.5 3:nan";
         let scratch = Scratch::new("x.svm", text);
-        let mut reader = open::<f64>(&scratch.path, None).unwrap();
+        let mut reader = open::<f64>(&scratch.path, None, &[]).unwrap();
         assert_eq!((reader.columns(), reader.rows()), (4, Some(4)));
         let mut block = Block::default();
         assert_eq!(reader.read(3, &mut block), Ok(3));
@@ -182,11 +190,11 @@ mod tests {
     #[test]
     fn columns_can_be_imposed() {
         let scratch = Scratch::new("x.libsvm", "1 1:1\n2 3:1\n");
-        assert_eq!(open::<f32>(&scratch.path, Some(7)).unwrap().columns(), 7);
-        let failure = open::<f32>(&scratch.path, Some(2)).err().unwrap();
+        assert_eq!(open::<f32>(&scratch.path, Some(7), &[]).unwrap().columns(), 7);
+        let failure = open::<f32>(&scratch.path, Some(2), &[]).err().unwrap();
         assert!(failure.to_string().contains("line 2 (counted from 1) has index 3, and the table has 2 columns"));
         let scratch = Scratch::new("x.libsvm", "1\n");
-        assert_eq!(open::<f32>(&scratch.path, Some(1)).unwrap().columns(), 1);
+        assert_eq!(open::<f32>(&scratch.path, Some(1), &[]).unwrap().columns(), 1);
     }
 
     #[test]
@@ -208,7 +216,7 @@ mod tests {
             ("", "is empty"),
         ] {
             let scratch = Scratch::new("x.svmlight", text);
-            let failure = open::<f32>(&scratch.path, None).err().unwrap();
+            let failure = open::<f32>(&scratch.path, None, &[]).err().unwrap();
             assert_eq!(failure.exit_code(), 2);
             assert!(failure.to_string().contains(message), "{failure} does not say {message}");
         }

@@ -5,10 +5,12 @@
 //! number of rows.
 
 mod csv;
+mod labels;
 mod libsvm;
 mod npy;
 mod parquet;
 mod parquet_footer;
+mod predicted;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +20,9 @@ use std::path::Path;
 use std::str::FromStr;
 
 use half::f16;
+
+pub(crate) use labels::{Label, LabelReader};
+pub(crate) use predicted::LabelWriter;
 
 use crate::failure::Failure;
 
@@ -46,6 +51,34 @@ pub(crate) enum Block<T> {
 impl<T> Default for Block<T> {
     fn default() -> Self {
         Self::Dense { values: Vec::new() }
+    }
+}
+
+impl<T: Copy> Block<T> {
+    /// Keeps some of the rows, which must ascend, of a table with this many columns.
+    pub(crate) fn keep(&mut self, rows: &[usize], columns: usize) {
+        match self {
+            Self::Dense { values } => {
+                for (to, &from) in rows.iter().enumerate() {
+                    values.copy_within(from * columns..(from + 1) * columns, to * columns);
+                }
+                values.truncate(rows.len() * columns);
+            }
+            Self::Sparse { indptr, indices, values } => {
+                let (mut kept, mut ends) = (0, vec![0]);
+                for &row in rows {
+                    // What is in memory has lengths that fit.
+                    let [start, end] = [row, row + 1].map(|at| usize::try_from(indptr[at]).unwrap_or(usize::MAX));
+                    indices.copy_within(start..end, kept);
+                    values.copy_within(start..end, kept);
+                    kept += end - start;
+                    ends.push(kept as u64);
+                }
+                indices.truncate(kept);
+                values.truncate(kept);
+                *indptr = ends;
+            }
+        }
     }
 }
 
@@ -208,8 +241,10 @@ pub(crate) trait Writer<T>: Send {
 }
 
 /// The columns of a table to be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Columns {
+    /// Real numbers with names.
+    Named(Vec<String>),
     /// This many real numbers.
     Real(usize),
     /// This many complex numbers, each given as its real and then its imaginary part: rows are twice as wide.
@@ -218,16 +253,18 @@ pub(crate) enum Columns {
 
 impl Columns {
     /// Elements in a row.
-    pub(crate) fn width(self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         match self {
-            Self::Real(columns) => columns,
+            Self::Named(names) => names.len(),
+            Self::Real(columns) => *columns,
             Self::Complex(columns) => 2 * columns,
         }
     }
 
     /// What formats with column names call the elements of a row.
-    fn names(self) -> impl Iterator<Item = String> {
+    fn names(&self) -> impl Iterator<Item = String> {
         (0..self.width()).map(move |column| match self {
+            Self::Named(names) => names[column].clone(),
             Self::Real(_) => format!("z{column}"),
             Self::Complex(_) => format!("z{}_{}", column / 2, if column % 2 == 0 { "re" } else { "im" }),
         })
@@ -261,18 +298,46 @@ impl Format {
 }
 
 /// Opens a table for reading. `columns` is the number that a LIBSVM file is to have, if known: such a file names only
-/// the columns that it uses. Other formats tell their number of columns and ignore this one.
+/// the columns that it uses. Other formats tell their number of columns and ignore this one. `without` names
+/// columns that are left out; the file must have them.
 ///
 /// # Errors
 /// [`Failure::Input`] if the ending is unknown, the file is missing, its contents are not a table of numbers with at
 /// least one row and one column, or a LIBSVM file uses a column beyond `columns`.
-pub(crate) fn open<T: Element>(path: &Path, columns: Option<usize>) -> Result<Box<dyn Reader<T>>, Failure> {
+pub(crate) fn open<T: Element>(
+    path: &Path,
+    columns: Option<usize>,
+    without: &[&str],
+) -> Result<Box<dyn Reader<T>>, Failure> {
     Ok(match Format::of(path)? {
         Format::Npy => Box::new(npy::NpyReader::open(path)?),
-        Format::Csv => Box::new(csv::CsvReader::open(path)?),
-        Format::Parquet => Box::new(parquet::ParquetReader::open(path)?),
+        Format::Csv => Box::new(csv::CsvReader::open(path, without)?),
+        Format::Parquet => Box::new(parquet::ParquetReader::open(path, without)?),
         Format::Libsvm => Box::new(libsvm::LibsvmReader::open(path, columns)?),
     })
+}
+
+/// Whether a table has a column of this name; some formats have no names.
+///
+/// # Errors
+/// As [`open`], as far as the names are concerned.
+pub(crate) fn has_column(path: &Path, name: &str) -> Result<bool, Failure> {
+    let has = |names: &[String]| names.iter().any(|other| other == name);
+    Ok(match Format::of(path)? {
+        Format::Csv => csv::CsvReader::<f64>::open(path, &[])?.names().is_some_and(has),
+        Format::Parquet => has(&parquet::names(path)?),
+        Format::Npy | Format::Libsvm => false,
+    })
+}
+
+/// Which of a file's columns has this name.
+fn position(path: &Path, names: &[String], name: &str) -> Result<usize, Failure> {
+    let mut found = names.iter().enumerate().filter(|(_, other)| *other == name).map(|(index, _)| index);
+    match (found.next(), found.next()) {
+        (Some(index), None) => Ok(index),
+        (None, _) => Err(Failure::input(path, format!("has no column {name:?}"))),
+        (Some(_), Some(_)) => Err(Failure::input(path, format!("has several columns {name:?}"))),
+    }
 }
 
 /// Starts a table that will be at `path` once it is finished.

@@ -4,7 +4,7 @@
 //! Python literals would recurse as deep as a hostile file asks.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,10 @@ const MAGIC: &[u8; 6] = b"\x93NUMPY";
 const CHUNK: usize = 1 << 18;
 /// No header of a plain number type comes near this length.
 const LONGEST_HEADER: usize = 1 << 20;
+/// Bytes of one item of text; names of classes are shorter.
+const LONGEST_TEXT: u64 = 1 << 16;
 /// Length of the text of a written header, padding included: room for any two 64-bit sizes.
 const HEADER_TEXT: u8 = 118;
-/// Length of the whole header: ten bytes come before the text, and the format asks for a multiple of 64.
-const HEADER: usize = 10 + HEADER_TEXT as usize;
 
 /// Appends the elements that the bytes of whole items stand for.
 type Decode<T> = fn(&[u8], &mut Vec<T>);
@@ -41,25 +41,35 @@ pub(super) struct NpyReader<T> {
 }
 
 impl<T: Element> NpyReader<T> {
+    /// Opens a table.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        let (mut file, total) = open_file(path)?;
+        Self::open_array(path, false)
+    }
+
+    /// Opens an array of one column, which may have one dimension only.
+    pub(super) fn open_column(path: &Path) -> Result<Self, Failure> {
+        Self::open_array(path, true)
+    }
+
+    fn open_array(path: &Path, one_column: bool) -> Result<Self, Failure> {
         let wrong = |what: String| Failure::input(path, what);
-        let text = read_header(&mut file).map_err(wrong)?;
-        let header = Header::parse(&text).ok_or_else(|| {
-            wrong(format!("the NPY header {} is malformed; save the array again with numpy.save", super::quoted(&text)))
-        })?;
+        let (mut file, total, header) = open_header(path)?;
         let (decode, item_bytes) = decoder::<T>(&header.dtype).ok_or_else(|| {
             wrong(format!(
                 "dtype {} is not supported; save real numbers, for example with x.astype(numpy.float32)",
                 header.dtype
             ))
         })?;
-        let &[rows, columns] = header.shape.as_slice() else {
-            return Err(wrong(format!(
-                "the array has {} dimensions, and a table has 2; save x.reshape(rows, columns), \
-                 or x.reshape(1, -1) for one row",
-                header.shape.len()
-            )));
+        let (rows, columns) = match *header.shape.as_slice() {
+            [rows] if one_column => (rows, 1),
+            [rows, columns] => (rows, columns),
+            _ => {
+                return Err(wrong(format!(
+                    "the array has {} dimensions, and a table has 2; save x.reshape(rows, columns), \
+                     or x.reshape(1, -1) for one row",
+                    header.shape.len()
+                )));
+            }
         };
         if rows == 0 || columns == 0 {
             return Err(wrong(format!(
@@ -127,6 +137,77 @@ impl<T: Element> Reader<T> for NpyReader<T> {
         self.next_row += rows as u64;
         Ok(rows)
     }
+}
+
+/// Reads an NPY file of text as labels.
+pub(super) struct NpyText {
+    path: PathBuf,
+    file: BufReader<File>,
+    big: bool,
+    item: Vec<u8>,
+    rows: u64,
+    next_row: u64,
+}
+
+impl NpyText {
+    /// Opens an array of text with one column or dimension; none if the array is of something else.
+    pub(super) fn open(path: &Path) -> Result<Option<Self>, Failure> {
+        let (file, total, header) = open_header(path)?;
+        let Some((order @ ("<" | ">"), kind)) = header.dtype.split_at_checked(1) else { return Ok(None) };
+        let Some(length) = kind.strip_prefix('U').and_then(|length| length.parse::<u64>().ok()) else {
+            return Ok(None);
+        };
+        let ([rows] | [rows, 1]) = *header.shape.as_slice() else {
+            return Err(Failure::input(path, format!("the shape is {:?}; labels are one column", header.shape)));
+        };
+        let mut file = BufReader::new(file);
+        let start = file.stream_position().map_err(|error| Failure::io(path, "read", &error))?;
+        let item_bytes = length.checked_mul(4).filter(|&bytes| (1..=LONGEST_TEXT).contains(&bytes));
+        let data_bytes = item_bytes.and_then(|bytes| bytes.checked_mul(rows)?.checked_add(start));
+        match (item_bytes.map(usize::try_from), data_bytes == Some(total)) {
+            (Some(Ok(bytes)), true) => {
+                let (path, item) = (path.to_path_buf(), vec![0; bytes]);
+                Ok(Some(Self { path, file, big: order == ">", item, rows, next_row: 0 }))
+            }
+            _ => {
+                let what = format!("{rows} items of dtype {} do not make {total} bytes", header.dtype);
+                Err(Failure::input(path, format!("{what}; the file is truncated or has trailing bytes")))
+            }
+        }
+    }
+
+    pub(super) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// The text of the next row, if there is one.
+    pub(super) fn next(&mut self) -> Result<Option<String>, Failure> {
+        if self.next_row == self.rows {
+            return Ok(None);
+        }
+        self.file.read_exact(&mut self.item).map_err(|error| Failure::io(&self.path, "read", &error))?;
+        self.next_row += 1;
+        let characters = self.item.as_chunks().0.iter();
+        let codes = characters.map(|&code| if self.big { u32::from_be_bytes(code) } else { u32::from_le_bytes(code) });
+        // Zeros fill up what is shorter than the longest.
+        let text: Option<String> = codes.map(char::from_u32).collect();
+        let text = text.ok_or_else(|| {
+            let what = format!("row {} (counted from 0) is not text; the file is damaged", self.next_row - 1);
+            Failure::input(&self.path, what)
+        })?;
+        Ok(Some(text.trim_end_matches('\0').to_owned()))
+    }
+}
+
+/// Opens a file and reads its header; tells also its length. The file is then at its first item.
+fn open_header(path: &Path) -> Result<(File, u64, Header), Failure> {
+    let (mut file, total) = open_file(path)?;
+    let text = read_header(&mut file).map_err(|what| Failure::input(path, what))?;
+    let header = Header::parse(&text).ok_or_else(|| {
+        let what = format!("the NPY header {} is malformed", super::quoted(&text));
+        Failure::input(path, format!("{what}; save the array again with numpy.save"))
+    })?;
+    Ok((file, total, header))
 }
 
 /// The text of the header; the file is then at its first number.
@@ -293,18 +374,28 @@ impl<T: Element> NpyWriter<T> {
     }
 
     /// The header of the finished file.
-    fn header(&self) -> Vec<u8> {
+    fn header(&self) -> [u8; HEADER] {
         let (dtype, columns) = match self.columns {
-            Columns::Real(columns) => (T::NPY, columns),
+            Columns::Real(_) | Columns::Named(_) => (T::NPY, self.columns.width()),
             Columns::Complex(columns) => (T::NPY_COMPLEX, columns),
         };
         let rows = self.elements / (self.columns.width().max(1) as u64);
-        let text = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
-        // Two bytes of version, two of length; the text ends with a line feed.
-        let mut header = [MAGIC.as_slice(), &[1, 0, HEADER_TEXT, 0]].concat();
-        header.extend(format!("{text:<width$}\n", width = usize::from(HEADER_TEXT) - 1).bytes());
-        header
+        header(dtype, &format!("({rows}, {columns})"))
     }
+}
+
+/// Length of every header that is written: ten bytes come before the text, and the format asks for a multiple of 64.
+pub(super) const HEADER: usize = 10 + HEADER_TEXT as usize;
+
+/// The header of an array in C order.
+pub(super) fn header(dtype: &str, shape: &str) -> [u8; HEADER] {
+    let text = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}");
+    // Two bytes of version, two of length; the text ends with a line feed.
+    let start = [MAGIC.as_slice(), &[1, 0, HEADER_TEXT, 0]].concat();
+    let end = format!("{text:<width$}\n", width = usize::from(HEADER_TEXT) - 1);
+    let mut header = [b' '; HEADER];
+    header.iter_mut().zip(start.into_iter().chain(end.bytes())).for_each(|(to, from)| *to = from);
+    header
 }
 
 impl<T: Element> Writer<T> for NpyWriter<T> {

@@ -1,6 +1,7 @@
 //! Parquet: columns stored one after the other within groups of rows.
 
 use std::cell::Cell;
+use std::fs::File;
 use std::io::Seek;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
@@ -14,7 +15,8 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Repetition;
 use parquet::data_type::DataType as Physical;
 use parquet::errors::ParquetError;
@@ -23,12 +25,15 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
-use super::{Block, Columns, Element, Progress, Reader, Stored, Writer, open_file, parquet_footer};
+use super::labels::{Label, only_column};
+use super::{Block, Columns, Element, Progress, Reader, Stored, Writer, open_file, parquet_footer, position};
 use crate::failure::Failure;
 use crate::output::AtomicFile;
 
 /// Bytes of decoded columns held at a time.
 const BATCH: usize = 1 << 23;
+/// Labels decoded at a time.
+const LABEL_BATCH: usize = 1 << 13;
 /// Rows turned from columns into rows at a time, so that the lines of the cache they share are still in it.
 const TILE: usize = 64;
 /// Columns turned from rows into columns at a time, for the same reason.
@@ -58,15 +63,45 @@ pub(super) struct ParquetReader {
     total: u64,
 }
 
+/// Opens a file and checks its footer; tells also its rows and its length.
+fn open_checked(
+    path: &Path,
+    options: ArrowReaderOptions,
+) -> Result<(ParquetRecordBatchReaderBuilder<File>, u64, u64), Failure> {
+    let (mut file, total) = open_file(path)?;
+    parquet_footer::check(&mut file, total).map_err(|what| Failure::input(path, what))?;
+    file.rewind().map_err(|error| Failure::io(path, "read", &error))?;
+    let builder = guarded(path, || ParquetRecordBatchReaderBuilder::try_new_with_options(file, options))?;
+    let rows = check_sizes(builder.metadata(), total);
+    let rows = rows.ok_or_else(|| Failure::input(path, "has a damaged footer"))?;
+    Ok((builder, rows, total))
+}
+
+/// The names of the columns.
+pub(super) fn names(path: &Path) -> Result<Vec<String>, Failure> {
+    let (builder, _, _) = open_checked(path, ArrowReaderOptions::new())?;
+    Ok(names_of(builder.schema()))
+}
+
+fn names_of(schema: &Schema) -> Vec<String> {
+    schema.fields().iter().map(|field| field.name().clone()).collect()
+}
+
 impl ParquetReader {
-    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        let (mut file, total) = open_file(path)?;
+    /// Opens a file; of its columns, those called `without` are left out.
+    pub(super) fn open(path: &Path, without: &[&str]) -> Result<Self, Failure> {
         let wrong = |what: String| Failure::input(path, what);
-        parquet_footer::check(&mut file, total).map_err(wrong)?;
-        file.rewind().map_err(|error| Failure::io(path, "read", &error))?;
-        let builder = guarded(path, || ParquetRecordBatchReaderBuilder::try_new(file))?;
-        let rows = check_sizes(builder.metadata(), total).ok_or_else(|| wrong("has a damaged footer".into()))?;
-        let schema = Arc::clone(builder.schema());
+        let (mut builder, rows, total) = open_checked(path, ArrowReaderOptions::new())?;
+        let mut schema = Arc::clone(builder.schema());
+        if !without.is_empty() {
+            let names = names_of(&schema);
+            let left_out: Vec<_> = without.iter().map(|name| position(path, &names, name)).collect::<Result<_, _>>()?;
+            let kept: Vec<usize> = (0..names.len()).filter(|column| !left_out.contains(column)).collect();
+            let damaged = |_| wrong("has a damaged footer".into());
+            schema = Arc::new(schema.project(&kept).map_err(damaged)?);
+            let mask = ProjectionMask::roots(builder.parquet_schema(), kept);
+            builder = builder.with_projection(mask);
+        }
         let mut columns = 0;
         for field in schema.fields() {
             columns += width(field).ok_or_else(|| {
@@ -116,6 +151,106 @@ impl ParquetReader {
         }
         (self.batch, self.next_in_batch) = (batch, 0);
         Ok(true)
+    }
+}
+
+/// Reads one column of a Parquet file as labels.
+pub(super) struct ParquetLabels {
+    path: PathBuf,
+    batches: ParquetRecordBatchReader,
+    name: String,
+    column: Option<Arc<dyn Array>>,
+    next_in_column: usize,
+    next_row: u64,
+    rows: u64,
+}
+
+impl ParquetLabels {
+    /// The column of this name, or the only one.
+    pub(super) fn open(path: &Path, column: Option<&str>) -> Result<Self, Failure> {
+        // Without what Arrow adds to a file, text is plain text, however it was in memory.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let (builder, rows, _) = open_checked(path, options)?;
+        let names = names_of(builder.schema());
+        let index = match column {
+            Some(name) => position(path, &names, name)?,
+            None => only_column(path, names.len())?,
+        };
+        let kind = builder.schema().field(index).data_type();
+        if !(kind.is_integer() || kind.is_floating() || matches!(kind, DataType::Boolean | DataType::Utf8)) {
+            let what = format!("column {:?} has type {kind}; labels are numbers or text", names[index]);
+            return Err(Failure::input(path, what));
+        }
+        let mask = ProjectionMask::roots(builder.parquet_schema(), [index]);
+        let builder = builder.with_projection(mask).with_batch_size(LABEL_BATCH);
+        let batches = guarded(path, || builder.build())?;
+        let (path, name) = (path.to_path_buf(), names[index].clone());
+        Ok(Self { path, batches, name, column: None, next_in_column: 0, next_row: 0, rows })
+    }
+
+    pub(super) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Hands the labels of the next rows to `take`, which may object; returns how many there were.
+    pub(super) fn read(
+        &mut self,
+        max_rows: usize,
+        take: &mut dyn FnMut(Label<'_>) -> Result<(), String>,
+    ) -> Result<usize, Failure> {
+        for row in 0..max_rows {
+            let column = match self.column.take().filter(|column| self.next_in_column < column.len()) {
+                Some(column) => column,
+                None => {
+                    let next = guarded(&self.path, || self.batches.next().transpose().map_err(ParquetError::from))?;
+                    let Some(batch) = next.filter(|batch| batch.num_rows() > 0 && batch.num_columns() == 1) else {
+                        return Ok(row);
+                    };
+                    self.next_in_column = 0;
+                    Arc::clone(batch.column(0))
+                }
+            };
+            label_at(column.as_ref(), self.next_in_column).and_then(&mut *take).map_err(|what| {
+                let place = format!("row {} (counted from 0), column {:?}", self.next_row, self.name);
+                Failure::input(&self.path, format!("{place} {what}"))
+            })?;
+            self.next_in_column += 1;
+            self.next_row += 1;
+            self.column = Some(column);
+        }
+        Ok(max_rows)
+    }
+}
+
+fn label_at(column: &dyn Array, row: usize) -> Result<Label<'_>, String> {
+    fn integer<N: ArrowPrimitiveType<Native: TryInto<i64> + Stored>>(
+        column: &dyn Array,
+        row: usize,
+    ) -> Result<Label<'static>, String> {
+        let value = column.as_primitive::<N>().value(row);
+        value.try_into().map_or_else(|_| Label::from_number(value.to_element()), |integer| Ok(Label::Integer(integer)))
+    }
+    fn number<N: ArrowPrimitiveType<Native: Stored>>(column: &dyn Array, row: usize) -> Result<Label<'static>, String> {
+        Label::from_number(column.as_primitive::<N>().value(row).to_element())
+    }
+    if column.is_null(row) {
+        return Err("is null; fill it in or drop the row".to_owned());
+    }
+    match column.data_type() {
+        DataType::Boolean => Ok(Label::Integer(column.as_boolean().value(row).into())),
+        DataType::Utf8 => Label::from_text(column.as_string::<i32>().value(row)),
+        DataType::Float16 => number::<Float16Type>(column, row),
+        DataType::Float32 => number::<Float32Type>(column, row),
+        DataType::Float64 => number::<Float64Type>(column, row),
+        DataType::Int8 => integer::<Int8Type>(column, row),
+        DataType::Int16 => integer::<Int16Type>(column, row),
+        DataType::Int32 => integer::<Int32Type>(column, row),
+        DataType::Int64 => integer::<Int64Type>(column, row),
+        DataType::UInt8 => integer::<UInt8Type>(column, row),
+        DataType::UInt16 => integer::<UInt16Type>(column, row),
+        DataType::UInt32 => integer::<UInt32Type>(column, row),
+        DataType::UInt64 => integer::<UInt64Type>(column, row),
+        other => Err(format!("has type {other}; the file is damaged")),
     }
 }
 
@@ -361,7 +496,7 @@ impl<T: Element> Writer<T> for ParquetWriter<T> {
 }
 
 /// What keeps the `parquet` crate from writing is the system: the rows are plain numbers.
-fn cannot_write(path: &Path, error: &ParquetError) -> Failure {
+pub(super) fn cannot_write(path: &Path, error: &ParquetError) -> Failure {
     Failure::Other(format!("{}: cannot write: {error}", path.display()))
 }
 

@@ -23,7 +23,7 @@ impl Scratch {
 
 /// The number of columns and all values of a table read in blocks of `max_rows`; sparse rows are filled up with zeros.
 pub(super) fn read_all<T: Element>(path: &Path, max_rows: usize) -> Result<(usize, Vec<T>), Failure> {
-    let mut reader = open::<T>(path, None)?;
+    let mut reader = open::<T>(path, None, &[])?;
     let columns = reader.columns();
     let (mut block, mut all, mut rows) = (Block::default(), Vec::new(), 0);
     loop {
@@ -138,7 +138,7 @@ fn an_unfinished_table_leaves_nothing_behind() {
 fn files_that_cannot_be_opened_are_named() {
     let scratch = Scratch::new("x.npz", "");
     let refuse = |path: &Path| {
-        let failure = open::<f32>(path, None).err().unwrap();
+        let failure = open::<f32>(path, None, &[]).err().unwrap();
         assert_eq!(failure.exit_code(), 2);
         assert!(failure.to_string().starts_with(&format!("{}: ", path.display())), "{failure}");
         failure.to_string()
@@ -202,4 +202,20 @@ fn damaged_files_never_panic() {
         read_damaged(name, &fs::read(&scratch.path).unwrap(), 800);
     }
     read_damaged("x.svm", b"1 1:2 3:4.5 # c\n-1 qid:3 2:1e3\n0\n2 1:1 2:2 3:3\n", 800);
+}
+
+#[test]
+fn some_rows_are_kept() {
+    let mut dense = Block::Dense { values: vec![0, 1, 10, 11, 20, 21, 30, 31] };
+    dense.keep(&[1, 3], 2);
+    assert_eq!(dense, Block::Dense { values: vec![10, 11, 30, 31] });
+    dense.keep(&[], 2);
+    assert_eq!(dense, Block::Dense { values: vec![] });
+    let mut sparse =
+        Block::Sparse { indptr: vec![0, 2, 2, 3, 5], indices: vec![0, 4, 1, 2, 3], values: vec![1, 2, 3, 4, 5] };
+    sparse.keep(&[1, 2, 3], 5);
+    let expected = Block::Sparse { indptr: vec![0, 0, 1, 3], indices: vec![1, 2, 3], values: vec![3, 4, 5] };
+    assert_eq!(sparse, expected);
+    sparse.keep(&[2], 5);
+    assert_eq!(sparse, Block::Sparse { indptr: vec![0, 2], indices: vec![2, 3], values: vec![4, 5] });
 }

@@ -25,6 +25,7 @@ const CHUNK: usize = 1 << 16;
 pub struct Archive {
     kind: String,
     header: Value,
+    note: Value,
     arrays: Vec<(String, Array)>,
 }
 
@@ -41,6 +42,8 @@ struct Header {
     kind: String,
     arrays: Vec<Entry>,
     header: Value,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    note: Value,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -56,7 +59,22 @@ impl Archive {
     pub(crate) fn new(kind: &str, header: &impl Serialize) -> Self {
         // Structs of numbers and strings always serialise.
         let header = serde_json::to_value(header).unwrap_or_default();
-        Self { kind: kind.to_owned(), header, arrays: Vec::new() }
+        Self { kind: kind.to_owned(), header, note: Value::Null, arrays: Vec::new() }
+    }
+
+    /// Adds what whoever saves the archive wants to find in it again, for example the names of classes.
+    #[must_use]
+    pub fn with_note(mut self, note: &impl Serialize) -> Self {
+        self.note = serde_json::to_value(note).unwrap_or_default();
+        self
+    }
+
+    /// What [`Archive::with_note`] added.
+    ///
+    /// # Errors
+    /// [`Error::Archive`] if there is none, or one of another kind.
+    pub fn note<N: DeserializeOwned>(&self) -> Result<N, Error> {
+        N::deserialize(&self.note).map_err(|error| Error::Archive(format!("note: {error}")))
     }
 
     /// Adds an array.
@@ -128,7 +146,12 @@ impl Archive {
             Entry { name: name.clone(), dtype: dtype.to_owned(), length: length as u64 }
         };
         let arrays = self.arrays.iter().map(entry).collect();
-        let header = serde_json::to_vec(&Header { kind: self.kind.clone(), arrays, header: self.header.clone() })?;
+        let header = serde_json::to_vec(&Header {
+            kind: self.kind.clone(),
+            arrays,
+            header: self.header.clone(),
+            note: self.note.clone(),
+        })?;
         let length = u32::try_from(header.len()).ok().filter(|&length| length <= LONGEST_HEADER);
         let length = length.ok_or_else(|| io::Error::other("the header is longer than 256 MB"))?;
         out.write_all(MAGIC)?;
@@ -192,7 +215,7 @@ impl Archive {
             return Err(Error::Archive("damaged: the checksum does not match".to_owned()));
         }
         match source.inner.read(&mut [0]) {
-            Ok(0) => Ok(Self { kind: header.kind, header: header.header, arrays }),
+            Ok(0) => Ok(Self { kind: header.kind, header: header.header, note: header.note, arrays }),
             Ok(_) => Err(Error::Archive("damaged: there are bytes after its end".to_owned())),
             Err(error) => Err(Error::Archive(error.to_string())),
         }
@@ -296,7 +319,8 @@ mod tests {
         let parameters = Parameters { lambda: 0.1 + 0.2, classes: vec!["a".to_owned(), "ß".to_owned()] };
         let archive = Archive::new("test", &parameters)
             .with_f64("weights", (0..70_000).map(|i| f64::from(i).sqrt()).collect())
-            .with_f32("factor", vec![1.5, -0.0, f32::MIN_POSITIVE]);
+            .with_f32("factor", vec![1.5, -0.0, f32::MIN_POSITIVE])
+            .with_note(&["cat", "dog"]);
         (archive, parameters)
     }
 
@@ -306,6 +330,9 @@ mod tests {
         let mut read = Archive::from_bytes(&archive.to_bytes()).unwrap();
         assert_eq!(read, archive);
         assert_eq!(read.header::<Parameters>("test").unwrap(), parameters);
+        assert_eq!(read.note::<[String; 2]>().unwrap(), ["cat", "dog"]);
+        assert!(read.note::<u32>().unwrap_err().to_string().contains("note"));
+        assert!(Archive::new("test", &()).note::<[String; 2]>().is_err());
         assert_eq!(read.take_f32("factor", 3).unwrap(), [1.5, -0.0, f32::MIN_POSITIVE]);
         assert_eq!(read.take_f64("weights", 70_000).unwrap()[4], 2.0);
     }

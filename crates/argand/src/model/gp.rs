@@ -461,6 +461,12 @@ impl GpRegressor {
         &self.header.recipe
     }
 
+    /// Columns of targets.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.header.means.len()
+    }
+
     /// The variances of kernel and noise.
     #[must_use]
     pub fn variances(&self) -> Variances {

@@ -1,7 +1,10 @@
 //! Ridge regression and classification on sketches.
 
+use std::ops::Range;
+
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatRef, Par};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::archive::Archive;
@@ -338,7 +341,7 @@ impl<'a> RidgePath<'a> {
 /// (y − ŷ)/(1 − h) with the leverage h = 1/n + Σ u²/(e + λ) of a centred row u in the basis of eigenvectors.
 ///
 /// # Cost
-/// D² operations per row, whatever the number of λ.
+/// D² operations per row for all λ together, and D for every column of targets and λ.
 #[derive(Debug)]
 pub struct LeaveOneOut<'a> {
     path: &'a RidgePath<'a>,
@@ -354,36 +357,49 @@ impl LeaveOneOut<'_> {
     pub fn update(&mut self, features: Rows<'_, f32>, labels: Labels<'_>) -> Result<(), Error> {
         const ROWS: usize = 256;
         self.path.gram.check(features, labels)?;
-        let (centred, eigen) = (&self.path.centred, &self.path.eigen);
-        let dim = centred.feature_means.len();
-        let [scale, shift] = signs(self.path.gram.targets());
-        for start in (0..features.rows()).step_by(ROWS) {
-            let rows = ROWS.min(features.rows() - start);
-            let block =
-                Mat::from_fn(dim, rows, |i, row| f64::from(features.row(start + row)[i]) - centred.feature_means[i]);
-            let mut basis = Mat::zeros(dim, rows);
-            let vectors: MatRef<'_, f64> = eigen.vectors.as_ref();
-            matmul(basis.as_mut(), Accum::Replace, vectors.transpose(), block.as_ref(), 1.0, Par::Seq);
-            for (inverses, error) in self.inverses.iter().zip(&mut self.errors) {
-                for row in 0..rows {
-                    let leverage: f64 = 1.0 / centred.rows
-                        + basis.col(row).iter().zip(inverses).map(|(u, inverse)| u * u * inverse).sum::<f64>();
-                    for (column, rotated) in self.path.rotated.iter().enumerate() {
-                        let target = match labels {
-                            Labels::Values(values) => values.row(start + row)[column],
-                            Labels::Classes(classes) => f64::from(u8::from(classes[start + row] as usize == column)),
-                        };
-                        let fit: f64 = (basis.col(row).iter().zip(inverses).zip(rotated))
-                            .map(|((u, inverse), z)| u * inverse * z)
-                            .sum();
-                        let residual = scale * target + shift - centred.target_means[column] - fit;
-                        // A row that nothing but itself explains says nothing about others.
-                        *error += (residual / (1.0 - leverage).max(f64::from(f32::EPSILON))).powi(2);
-                    }
-                }
-            }
+        let starts: Vec<usize> = (0..features.rows()).step_by(ROWS).collect();
+        let of_block = |start: usize| self.errors_of(features, labels, start..(start + ROWS).min(features.rows()));
+        let errors: Vec<Vec<f64>> = starts.into_par_iter().map(of_block).collect();
+        // In order, whatever the number of threads.
+        for block in errors {
+            self.errors.iter_mut().zip(block).for_each(|(sum, error)| *sum += error);
         }
         Ok(())
+    }
+
+    /// The summed squared errors of some rows for each λ.
+    fn errors_of(&self, features: Rows<'_, f32>, labels: Labels<'_>, range: Range<usize>) -> Vec<f64> {
+        let (centred, eigen) = (&self.path.centred, &self.path.eigen);
+        let (dim, rows, columns) = (centred.feature_means.len(), range.len(), self.path.rotated.len());
+        let [scale, shift] = signs(self.path.gram.targets());
+        let block =
+            Mat::from_fn(dim, rows, |i, row| f64::from(features.row(range.start + row)[i]) - centred.feature_means[i]);
+        let mut basis = Mat::zeros(dim, rows);
+        let vectors: MatRef<'_, f64> = eigen.vectors.as_ref();
+        matmul(basis.as_mut(), Accum::Replace, vectors.transpose(), block.as_ref(), 1.0, Par::Seq);
+        let squares = Mat::from_fn(dim, rows, |i, row| basis[(i, row)] * basis[(i, row)]);
+        let inverses = Mat::from_fn(dim, self.inverses.len(), |i, at| self.inverses[at][i]);
+        let mut leverages = Mat::zeros(rows, self.inverses.len());
+        matmul(leverages.as_mut(), Accum::Replace, squares.transpose(), inverses.as_ref(), 1.0, Par::Seq);
+        let mut fits = Mat::zeros(rows, columns);
+        let errors_at = |(at, inverses): (usize, &Vec<f64>)| {
+            let weights = Mat::from_fn(dim, columns, |i, column| inverses[i] * self.path.rotated[column][i]);
+            matmul(fits.as_mut(), Accum::Replace, basis.transpose(), weights.as_ref(), 1.0, Par::Seq);
+            let mut error = 0.0;
+            for (row, index) in range.clone().enumerate() {
+                // A row that nothing but itself explains says nothing about others.
+                let left = (1.0 - 1.0 / centred.rows - leverages[(row, at)]).max(f64::from(f32::EPSILON));
+                for (column, mean) in centred.target_means.iter().enumerate() {
+                    let target = match labels {
+                        Labels::Values(values) => values.row(index)[column],
+                        Labels::Classes(classes) => f64::from(u8::from(classes[index] as usize == column)),
+                    };
+                    error += ((scale * target + shift - mean - fits[(row, column)]) / left).powi(2);
+                }
+            }
+            error
+        };
+        self.inverses.iter().enumerate().map(errors_at).collect()
     }
 
     /// The mean squared error for each λ.

@@ -1,0 +1,313 @@
+//! Labelled rows in files, read in blocks and as often as a model needs.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use argand::model::{Labels, Pipeline, Targets};
+use argand::rng::{Purpose, Stream};
+use argand::{Error, Rows};
+
+use crate::failure::Failure;
+use crate::inputs::Inputs;
+use crate::table::{self, Label, LabelReader};
+
+/// Where labels are: in a file of their own, or in a column of an input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LabelSource {
+    path: PathBuf,
+    column: Option<String>,
+}
+
+impl LabelSource {
+    /// What `option` says: the name of a column of an input, or else a file.
+    pub(crate) fn find(option: &str, text: &str, inputs: &[PathBuf]) -> Result<Self, Failure> {
+        let file = Path::new(text);
+        let mut with_column = Vec::new();
+        for path in inputs {
+            if table::has_column(path, text)? {
+                with_column.push(path);
+            }
+        }
+        match with_column[..] {
+            [path] if file.is_file() => Err(Failure::Input(format!(
+                "{option}: {text} is a file and a column of {}; write ./{text} for the file, or rename it",
+                path.display()
+            ))),
+            [path] => Ok(Self { path: path.clone(), column: Some(text.to_owned()) }),
+            [] if file.exists() => Ok(Self { path: file.to_path_buf(), column: None }),
+            [] => Err(Failure::Input(format!("{option}: there is neither a column nor a file {text}"))),
+            _ => Err(Failure::Input(format!("{option}: expected a column of one input, and several have {text}"))),
+        }
+    }
+
+    /// The column of an input that holds labels instead of features.
+    pub(crate) fn column(&self) -> Option<&str> {
+        self.column.as_deref()
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &PathBuf {
+        &self.path
+    }
+
+    fn open(&self) -> Result<LabelReader, Failure> {
+        LabelReader::open(&self.path, self.column())
+    }
+}
+
+/// The names of classes, in the order in which a model counts them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Classes {
+    names: Vec<String>,
+    numbers: HashMap<String, u32>,
+}
+
+/// More classes than this are taken for numbers to be predicted.
+const MOST_CLASSES: usize = 1 << 16;
+
+impl Classes {
+    /// All classes in a file of labels, numbers first and in ascending order.
+    pub(crate) fn collect(source: &LabelSource) -> Result<Self, Failure> {
+        let mut reader = source.open()?;
+        let mut names = BTreeSet::new();
+        let mut take = |label: Label<'_>| {
+            if let Label::Number(number) = label {
+                return Err(format!("is {number}, which is no class; use --task regression to predict numbers"));
+            }
+            let name = label.name();
+            if !names.contains(&*name) {
+                names.insert(name.into_owned());
+                if names.len() > MOST_CLASSES {
+                    return Err(format!("is class {}; use --task regression to predict numbers", MOST_CLASSES + 1));
+                }
+            }
+            Ok(())
+        };
+        while reader.read(1 << 12, &mut take)? > 0 {}
+        if names.len() < 2 {
+            let what = format!("has labels of {} classes; a model tells at least 2 apart", names.len());
+            return Err(Failure::input(&source.path, what));
+        }
+        let mut names: Vec<String> = names.into_iter().collect();
+        names.sort_by_key(|name| (name.parse::<i64>().unwrap_or(i64::MAX), name.clone()));
+        Ok(Self::from(names))
+    }
+
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+}
+
+impl From<Vec<String>> for Classes {
+    fn from(names: Vec<String>) -> Self {
+        let numbers = (0..).zip(&names).map(|(number, name)| (name.clone(), number)).collect();
+        Self { names, numbers }
+    }
+}
+
+/// What is predicted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// One of these classes.
+    Classification(Classes),
+    /// A number.
+    Regression,
+}
+
+impl Task {
+    /// For a [`Gram`](argand::model::Gram); with the products of every class `apart` if asked.
+    pub(crate) fn targets(&self, apart: bool) -> Targets {
+        match self {
+            Self::Regression => Targets::Values(1),
+            Self::Classification(classes) if apart => Targets::ClassesApart(classes.names.len()),
+            Self::Classification(classes) => Targets::Classes(classes.names.len()),
+        }
+    }
+}
+
+/// A random choice of rows: the same in every pass.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Split {
+    /// The share that is held out.
+    pub(crate) fraction: f64,
+    pub(crate) seed: u64,
+}
+
+/// Which rows of a file are read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Part {
+    All,
+    Training(Split),
+    HeldOut(Split),
+}
+
+/// Labelled rows in files.
+#[derive(Debug, Clone)]
+pub(crate) struct Dataset<'a> {
+    pub(crate) paths: &'a [PathBuf],
+    pub(crate) labels: LabelSource,
+    pub(crate) part: Part,
+    /// Columns that hold labels and no features.
+    without: Vec<String>,
+    /// Show a progress bar for every pass.
+    pub(crate) progress: bool,
+}
+
+impl<'a> Dataset<'a> {
+    pub(crate) fn new(paths: &'a [PathBuf], labels: LabelSource, part: Part) -> Self {
+        let without = labels.column.iter().cloned().collect();
+        Self { paths, labels, part, without, progress: false }
+    }
+
+    /// Another column that holds labels and no features, where there is one.
+    pub(crate) fn leave_out(&mut self, column: Option<&str>) {
+        self.without.extend(column.filter(|column| self.labels.column() != Some(column)).map(str::to_owned));
+    }
+
+    /// Opens the tables; `saved` is as in [`Inputs::open`].
+    pub(crate) fn inputs(&self, saved: Option<(&str, &[usize])>) -> Result<Inputs<'a, f32>, Failure> {
+        let without: Vec<&str> = self.without.iter().map(String::as_str).collect();
+        Inputs::open(self.paths, saved, &without)
+    }
+
+    /// Starts to read rows and labels. `saved` is as in [`Inputs::open`]; before the progress bar stands what is done.
+    pub(crate) fn pass(
+        &'a self,
+        saved: Option<(&str, &[usize])>,
+        task: &'a Task,
+        doing: &str,
+    ) -> Result<Pass<'a>, Failure> {
+        let mut inputs = self.inputs(saved)?;
+        let labels = self.labels.open()?;
+        if let (Some(rows), Some(count)) = (inputs.known_rows(), labels.rows())
+            && rows != count
+        {
+            return Err(self.other_count(count, rows));
+        }
+        if self.progress {
+            inputs.show_progress(doing);
+        }
+        let chooser = match self.part {
+            Part::All => None,
+            Part::Training(split) => Some((split, false)),
+            Part::HeldOut(split) => Some((split, true)),
+        };
+        // Factor 1 belongs to the samples of `plan`.
+        let chooser =
+            chooser.map(|(split, held_out)| (Stream::new(split.seed, Purpose::Sample, 2, 0), split.fraction, held_out));
+        Ok(Pass { dataset: self, inputs, labels, task, chooser, classes: Vec::new(), values: Vec::new() })
+    }
+
+    fn other_count(&self, labels: u64, rows: u64) -> Failure {
+        let header = if labels + 1 == rows { "; a first line of text is taken for a header" } else { "" };
+        Failure::input(&self.labels.path, format!("has {labels} labels for {rows} rows{header}"))
+    }
+}
+
+/// One pass over labelled rows.
+pub(crate) struct Pass<'a> {
+    dataset: &'a Dataset<'a>,
+    inputs: Inputs<'a, f32>,
+    labels: LabelReader,
+    task: &'a Task,
+    /// Where the choice of rows comes from, the share that is held out, and whether that is what is read.
+    chooser: Option<(Stream, f64, bool)>,
+    /// The labels of the present rows: one of the two.
+    classes: Vec<u32>,
+    values: Vec<f64>,
+}
+
+impl<'a> Pass<'a> {
+    /// The tables.
+    pub(crate) fn inputs(&self) -> &Inputs<'a, f32> {
+        &self.inputs
+    }
+
+    /// Reads the next rows, at most `most`, or tells that there are none.
+    pub(crate) fn next(&mut self, most: usize) -> Result<bool, Failure> {
+        loop {
+            let rows = self.inputs.next(most)?;
+            self.classes.clear();
+            self.values.clear();
+            let (classes, values, task) = (&mut self.classes, &mut self.values, self.task);
+            let count = self.labels.read(rows.max(1), &mut |label| match task {
+                Task::Classification(known) => match known.numbers.get(&*label.name()) {
+                    Some(&number) => {
+                        classes.push(number);
+                        Ok(())
+                    }
+                    None => Err(format!("is of class {:?}, which the model does not know", label.name())),
+                },
+                Task::Regression => {
+                    values.push(label.number().ok_or_else(|| format!("has {:?} instead of a number", label.name()))?);
+                    Ok(())
+                }
+            })?;
+            let before = self.inputs.rows_before();
+            if count != rows {
+                let [labels, rows] = [before + count, before + rows].map(|count| count as u64);
+                return Err(if rows < labels {
+                    Failure::input(&self.dataset.labels.path, format!("has more labels than the {rows} rows"))
+                } else {
+                    self.dataset.other_count(labels, self.inputs.known_rows().unwrap_or(rows))
+                });
+            }
+            if rows == 0 {
+                return Ok(false);
+            }
+            if let Some((stream, fraction, held_out)) = &mut self.chooser {
+                let chosen = |_: &usize| (stream.uniform() <= *fraction) == *held_out;
+                let kept: Vec<usize> = (0..rows).filter(chosen).collect();
+                for (to, &from) in kept.iter().enumerate() {
+                    match self.task {
+                        Task::Classification(_) => self.classes[to] = self.classes[from],
+                        Task::Regression => self.values[to] = self.values[from],
+                    }
+                }
+                self.classes.truncate(kept.len());
+                self.values.truncate(kept.len());
+                self.inputs.keep(kept);
+            }
+            if self.rows() > 0 {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.classes.len().max(self.values.len())
+    }
+
+    /// The classes of the present rows.
+    pub(crate) fn classes(&self) -> &[u32] {
+        &self.classes
+    }
+
+    /// The labels of some of the present rows.
+    pub(crate) fn labels(&self, range: Range<usize>) -> Result<Labels<'_>, Error> {
+        Ok(match self.task {
+            Task::Classification(_) => Labels::Classes(&self.classes[range]),
+            Task::Regression => {
+                let rows = range.len();
+                Labels::Values(Rows::new(&self.values[range], rows, 1)?)
+            }
+        })
+    }
+
+    /// Hands the features and labels of all rows to `consume`, block by block; returns how many rows there were.
+    pub(crate) fn for_each(
+        mut self,
+        pipeline: &Pipeline<f32>,
+        mut consume: impl FnMut(Rows<'_, f32>, Labels<'_>) -> Result<(), Error>,
+    ) -> Result<usize, Failure> {
+        let (block_rows, mut rows) = (self.inputs.block_rows(), 0);
+        while self.next(block_rows)? {
+            let views = self.inputs.views().map_err(|error| self.inputs.explain(error))?;
+            let block = |range: Range<usize>, features: Rows<'_, f32>| consume(features, self.labels(range)?);
+            pipeline.for_each_block(&views, block).map_err(|error| self.inputs.explain(error))?;
+            rows += self.rows();
+        }
+        Ok(rows)
+    }
+}

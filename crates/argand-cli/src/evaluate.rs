@@ -1,0 +1,55 @@
+//! `argand evaluate`: how good the predictions of a model are.
+
+use std::path::PathBuf;
+
+use crate::dataset::{Dataset, LabelSource, Part};
+use crate::failure::Failure;
+use crate::info::table_of;
+use crate::model::{NamedModel, Score};
+use crate::{on_threads, print};
+
+/// Compare the predictions of a model with the truth.
+///
+/// For classes prints the share of rows that are classified wrongly (error); for numbers the root of the mean squared error
+/// (rmse) and the share of variance that is explained (r2). Models that know how sure they are also get their mean negative
+/// log-likelihood (mnll).
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  argand evaluate digits.model test.csv --labels class")]
+pub(crate) struct Arguments {
+    /// A model written by `argand fit`.
+    model: PathBuf,
+
+    /// The table to predict for, or one table per factor with equally many rows.
+    #[arg(required = true, value_name = "IN")]
+    inputs: Vec<PathBuf>,
+
+    /// The truth: a column of IN by its name, or a file with one column or of LIBSVM.
+    #[arg(long, value_name = "FILE|COLUMN")]
+    labels: String,
+
+    /// Number of threads [default: all cores].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    threads: Option<usize>,
+
+    /// Show no progress.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let named = NamedModel::read(&arguments.model)?;
+    let labels = LabelSource::find("--labels", &arguments.labels, &arguments.inputs)?;
+    let dims = named.model.recipe().spec.inputs.as_slice().to_vec();
+    let mut dataset = Dataset::new(&arguments.inputs, labels, Part::All);
+    dataset.leave_out(named.label_column.as_deref());
+    dataset.progress = !arguments.quiet;
+    let score = on_threads(arguments.threads, || {
+        let pipeline = named.model.recipe().sample::<f32>();
+        let pipeline = pipeline.map_err(|error| Failure::input(&arguments.model, error))?;
+        let mut score = Score::default();
+        let pass = dataset.pass(Some(("model", &dims)), &named.task, "")?;
+        pass.for_each(&pipeline, |features, labels| score.update(&named.model, features, labels))?;
+        Ok::<_, Failure>(score)
+    })??;
+    print(&table_of(&score.describe(&named.model)))
+}

@@ -1,0 +1,115 @@
+//! `argand predict`: what a model makes of rows.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use argand::Rows;
+use indicatif::HumanCount;
+
+use crate::failure::Failure;
+use crate::inputs::Inputs;
+use crate::model::NamedModel;
+use crate::on_threads;
+use crate::output;
+use crate::table::{self, Columns, LabelWriter, Writer};
+
+/// Predict labels with a model.
+///
+/// Reads the tables that `argand fit` reads, in blocks, and writes one label or number per row: as .npy, .csv or .parquet, by
+/// the ending. A column that held the labels when the model was fitted is left out. The output appears when it is complete, or
+/// not at all.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// A model written by `argand fit`.
+    model: PathBuf,
+
+    /// The table to predict for, or one table per factor with equally many rows.
+    #[arg(required = true, value_name = "IN")]
+    inputs: Vec<PathBuf>,
+
+    /// Where the predictions go; the ending says in which format.
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+
+    /// Write the probability of every class instead of the most probable one.
+    #[arg(long)]
+    proba: bool,
+
+    /// Number of threads [default: all cores].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    threads: Option<usize>,
+
+    /// Say nothing on success.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  argand predict digits.model test.csv -o predicted.csv
+  argand predict digits.model test.parquet -o probabilities.npy --proba";
+
+/// What is written.
+enum Out {
+    Labels(LabelWriter),
+    Numbers(Box<dyn Writer<f64>>),
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let named = NamedModel::read(&arguments.model)?;
+    let mut taken = arguments.inputs.iter().chain([&arguments.model]);
+    output::check_free("--output", &arguments.output, &mut taken)?;
+    let spec = &named.model.recipe().spec;
+    let dims = ("model", spec.inputs.as_slice());
+    let without: Vec<&str> = named.label_column.as_deref().into_iter().collect();
+    let mut inputs = Inputs::<f32>::open(&arguments.inputs, Some(dims), &without)?;
+    let numbers = |names: Vec<String>| table::create::<f64>(&arguments.output, Columns::Named(names)).map(Out::Numbers);
+    let mut out = match named.classes() {
+        None if arguments.proba => {
+            return Err(Failure::Input("--proba: expected a model of classes, got one of numbers".to_owned()));
+        }
+        None => numbers(vec!["prediction".to_owned()])?,
+        Some(_) if arguments.proba && !named.model.has_probabilities() => {
+            let what = "expected a model with probabilities (gp or softmax), got ridge";
+            return Err(Failure::Input(format!("--proba: {what}")));
+        }
+        Some(classes) if arguments.proba => numbers(classes.names().to_vec())?,
+        Some(classes) => Out::Labels(LabelWriter::create(&arguments.output, classes.names())?),
+    };
+    let begun = Instant::now();
+    let rows = on_threads(arguments.threads, || {
+        let pipeline = named.model.recipe().sample::<f32>();
+        let pipeline = pipeline.map_err(|error| Failure::input(&arguments.model, error))?;
+        if !arguments.quiet {
+            inputs.show_progress("");
+        }
+        let block_rows = inputs.block_rows();
+        while inputs.next(block_rows)? > 0 {
+            let mut predicted = Vec::new();
+            let views = inputs.views().map_err(|error| inputs.explain(error))?;
+            let predict = |_, features: Rows<'_, f32>| {
+                predicted.extend(named.model.predict(features)?);
+                Ok(())
+            };
+            pipeline.for_each_block(&views, predict).map_err(|error| inputs.explain(error))?;
+            match &mut out {
+                Out::Labels(writer) => writer.write(&named.model.most_probable(&predicted))?,
+                Out::Numbers(writer) => writer.write(&predicted)?,
+            }
+        }
+        Ok::<_, Failure>(inputs.rows_before())
+    })??;
+    drop(inputs);
+    match out {
+        Out::Labels(writer) => writer.finish()?,
+        Out::Numbers(writer) => writer.finish()?,
+    }
+    if !arguments.quiet {
+        let seconds = (begun.elapsed().as_secs_f64() * 100.0).round() / 100.0;
+        let rows = HumanCount(rows as u64);
+        let _ = writeln!(std::io::stderr(), "{}: {rows} rows in {seconds} s", arguments.output.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! The sketch that a command is told about.
+
+use std::path::PathBuf;
+
+use argand::{Method, Spec};
+
+use crate::failure::Failure;
+use crate::info::read_spec;
+use crate::inputs::KernelArguments;
+
+/// What describes a sketch, or where a description is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SketchArguments {
+    #[command(flatten)]
+    kernel: KernelArguments,
+
+    /// Number of real output columns.
+    #[arg(long, value_name = "D", default_value_t = 1024, allow_negative_numbers = true)]
+    features: usize,
+
+    /// How to sketch: srf, or BASE with what may stand before it, as in `[craft-][hierarchical-|chain-][ctr-|complex-]BASE`;
+    /// BASE is one of gaussian, rademacher, product-srht, tensor-srht and tensor-sketch.
+    #[arg(long, value_name = "M", default_value = "ctr-product-srht")]
+    method: Method,
+
+    /// Features before the down-projection of a craft- method [default: 32768].
+    #[arg(long, value_name = "E", allow_negative_numbers = true)]
+    craft_dim: Option<usize>,
+
+    /// Where the random numbers come from: same seed, same features.
+    #[arg(long, value_name = "S", default_value_t = 0, allow_negative_numbers = true)]
+    seed: u64,
+
+    /// Use a saved sketch instead of describing one.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["degree", "features", "method", "craft_dim", "gamma", "coef0", "seed"]
+    )]
+    spec: Option<PathBuf>,
+}
+
+impl SketchArguments {
+    /// Where random numbers come from.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The saved sketch, if one is named.
+    pub(crate) fn saved(&self) -> Result<Option<Spec>, Failure> {
+        self.spec.as_deref().map(read_spec).transpose()
+    }
+
+    /// The saved sketch, or the one that the arguments describe for tables with these numbers of columns.
+    pub(crate) fn spec(&self, saved: Option<Spec>, columns: &[usize]) -> Result<Spec, Failure> {
+        if let Some(spec) = saved {
+            return Ok(spec);
+        }
+        let (kernel, inputs) = self.kernel.kernel(columns)?;
+        let mut method = self.method;
+        if self.craft_dim.is_some() {
+            if method.craft.is_none() {
+                return Err(Failure::Input(format!("--craft-dim: expected a craft- method, got {method}")));
+            }
+            method.craft = self.craft_dim;
+        }
+        let spec = Spec { kernel, inputs, features: self.features, method, seed: self.seed, spherical: None };
+        spec.validate().map_err(|error| Failure::argument(&error))?;
+        Ok(spec)
+    }
+}
