@@ -69,7 +69,16 @@ def test_sparse_is_dense(method, precision, X):
     sketch = argand.PolynomialSketch(3, coef0=0.5, n_components=32, method=method, random_state=0).fit(sp.csr_array(X))
     Z = sketch.transform(X)
     tolerance = 200 * np.finfo(precision).eps * np.abs(Z).max()
-    for make in (sp.csr_array, sp.csr_matrix, sp.csc_array, sp.csc_matrix, sp.coo_array, sp.coo_matrix, sp.lil_array, sp.bsr_array):
+    for make in (
+        sp.csr_array,
+        sp.csr_matrix,
+        sp.csc_array,
+        sp.csc_matrix,
+        sp.coo_array,
+        sp.coo_matrix,
+        sp.lil_array,
+        sp.bsr_array,
+    ):
         np.testing.assert_allclose(sketch.transform(make(X)), Z, rtol=0, atol=tolerance)
     wide = sp.csr_array(X)
     wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
@@ -79,7 +88,9 @@ def test_sparse_is_dense(method, precision, X):
 
 @pytest.mark.parametrize("method", SPARSE_METHODS)
 def test_sparse_with_duplicates_and_in_any_order(method):
-    duplicated = sp.csr_array((np.array([1.0, 2.0, 3.0, 4.0, -4.0]), np.array([4, 1, 4, 0, 0]), np.array([0, 3, 3, 5])), (3, 5))
+    duplicated = sp.csr_array(
+        (np.array([1.0, 2.0, 3.0, 4.0, -4.0]), np.array([4, 1, 4, 0, 0]), np.array([0, 3, 3, 5])), (3, 5)
+    )
     sketch = argand.PolynomialSketch(2, coef0=1.0, n_components=16, method=method, random_state=0).fit(duplicated)
     summed = np.array([[0, 2, 0, 0, 4], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]], float)
     np.testing.assert_allclose(sketch.transform(duplicated), sketch.transform(summed), atol=1e-12)
@@ -155,10 +166,10 @@ def test_bad_tables(table, message):
     ("keywords", "error", "message"),
     [
         ({"degree": 0}, ValueError, "degree: expected 1 to"),
-        ({"degree": -1}, ValueError, "degree: expected at least 0, got -1"),
+        ({"degree": -1}, ValueError, "degree: expected 0 to .*, got -1"),
         ({"degree": 2.0}, TypeError, "degree: expected an integer, got 2.0"),
         ({"degree": True}, TypeError, "degree: expected an integer"),
-        ({"degree": 2**64}, ValueError, "degree: expected less than"),
+        ({"degree": 2**64}, ValueError, "degree: expected 0 to"),
         ({"gamma": -1.0}, ValueError, "gamma: expected a finite number of at least 0"),
         ({"gamma": np.nan}, ValueError, "gamma: expected a finite number"),
         ({"gamma": "scale"}, TypeError, "gamma: expected a number, got 'scale'"),
@@ -168,7 +179,7 @@ def test_bad_tables(table, message):
         ({"n_components": 2.5}, TypeError, "n_components: expected an integer"),
         ({"n_components": 2**40}, ValueError, "n_components: expected 1 to"),
         ({"n_components": 2**31, "method": "gaussian", "degree": 9}, ValueError, "n_components: the sketch would take"),
-        ({"method": "countsketch"}, ValueError, "method: expected .*ctr-product-srht.*, got \"countsketch\""),
+        ({"method": "countsketch"}, ValueError, 'method: expected .*ctr-product-srht.*, got "countsketch"'),
         ({"method": None}, TypeError, "method: expected a string, got None"),
         ({"method": "craft-complex-gaussian"}, ValueError, "method: expected"),
         ({"method": "srf"}, ValueError, "gamma: expected for srf"),
@@ -188,6 +199,8 @@ def test_bad_parameters(keywords, error, message, X):
 def test_a_million_columns_cost_what_their_non_zeros_cost():
     """Ten non-zeros per row: a dense copy of these rows would take 16 GB."""
     rng = np.random.default_rng(0)
-    X = sp.csr_array((rng.random(20_000), rng.integers(1_000_000, size=20_000), np.arange(0, 20_001, 10)), (2000, 1_000_000))
+    X = sp.csr_array(
+        (rng.random(20_000), rng.integers(1_000_000, size=20_000), np.arange(0, 20_001, 10)), (2000, 1_000_000)
+    )
     Z = argand.PolynomialSketch(3, n_components=64, method="tensor-sketch", random_state=0).fit_transform(X)
     assert Z.shape == (2000, 64) and np.isfinite(Z).all()

@@ -97,7 +97,9 @@ def test_pipelines():
     assert pipeline.fit(X[:1200], y[:1200]).score(X[1200:], y[1200:]) > 0.93
     search = GridSearchCV(pipeline, {"polynomialsketch__degree": [1, 2], "polynomialsketch__gamma": [0.5, 1.0]}, cv=2)
     assert search.fit(X[:600], y[:600]).best_params_["polynomialsketch__degree"] == 2
-    halves = ColumnTransformer([("top", argand.PolynomialSketch(), slice(0, 32)), ("rest", "passthrough", slice(32, 64))])
+    halves = ColumnTransformer(
+        [("top", argand.PolynomialSketch(), slice(0, 32)), ("rest", "passthrough", slice(32, 64))]
+    )
     assert halves.fit_transform(X).shape == (len(X), 132)
     fused = make_pipeline(argand.TensorProductSketch([32, 32], 256, random_state=0), RidgeClassifier())
     assert fused.fit(X[:1200], y[:1200]).score(X[1200:], y[1200:]) > 0.8

@@ -29,7 +29,7 @@ def test_variance_is_that_of_sketches(method, X):
         Z = argand.PolynomialSketch(**keywords, random_state=seed, n_jobs=1).fit(X[:1]).transform(X)
         estimates.append((Z[:30] * Z[30:]).sum(axis=1))
     ratio = np.var(estimates, axis=0) / argand.variance(X[:30], X[30:], **keywords)
-    assert 0.85 < np.median(ratio) < 1.15 and 0.5 < ratio.min() and ratio.max() < 2
+    assert 0.85 < np.median(ratio) < 1.15 and ratio.min() > 0.5 and ratio.max() < 2
 
 
 def test_expected_error_is_the_sum_of_variances(X):
@@ -73,9 +73,17 @@ def test_matrices(X):
     ("call", "error", "message"),
     [
         (lambda x: argand.variance(x, x[1:], degree=2, n_components=4), ValueError, "y: expected 60 x 12 numbers"),
-        (lambda x: argand.variance(x, x, degree=2, n_components=3), ValueError, "n_components: expected an even number"),
+        (
+            lambda x: argand.variance(x, x, degree=2, n_components=3),
+            ValueError,
+            "n_components: expected an even number",
+        ),
         (lambda x: argand.variance(x, x, degree=3, n_components=4, method="srf"), ValueError, "srf"),
-        (lambda x: argand.variance(x, x, degree=3, n_components=4, method="chain-gaussian"), ValueError, "method: no closed form"),
+        (
+            lambda x: argand.variance(x, x, degree=3, n_components=4, method="chain-gaussian"),
+            ValueError,
+            "method: no closed form",
+        ),
         (lambda x: argand.variance(x * np.nan, x, degree=2, n_components=4), ValueError, "NaN"),
         (lambda x: theory.moment_constant("product-srht", 4), ValueError, "base: expected gaussian or rademacher"),
         (lambda x: theory.moment_constant("gaussian", 1), ValueError, "t: expected"),
@@ -92,7 +100,11 @@ def test_matrices(X):
         (lambda x: argand.plan(x, n_components=64, methods="gaussian"), TypeError, "methods: expected a list"),
         (lambda x: argand.plan(x, n_components=64, methods=["nonsense"]), ValueError, "method: expected"),
         (lambda x: argand.plan(x, n_components=64, time_budget=0), ValueError, "time_budget: expected a positive"),
-        (lambda x: argand.plan(x, target_error=0.1, max_components=1), ValueError, "max_components: expected at least 2"),
+        (
+            lambda x: argand.plan(x, target_error=0.1, max_components=1),
+            ValueError,
+            "max_components: expected at least 2",
+        ),
         (lambda x: argand.plan(x * np.inf, n_components=64), ValueError, "NaN|infinity"),
         (lambda x: argand.plan([x, x], degree=3, n_components=64), ValueError, "dims: expected one entry per factor"),
     ],
@@ -105,7 +117,9 @@ def test_wrong_arguments(call, error, message, X):
 
 def test_plans(X):
     X = np.abs(X)
-    plan = argand.plan(X, degree=3, target_error=0.2, random_state=0, methods=["ctr-product-srht", "gaussian", "chain-product-srht"])
+    plan = argand.plan(
+        X, degree=3, target_error=0.2, random_state=0, methods=["ctr-product-srht", "gaussian", "chain-product-srht"]
+    )
     assert [c.error + 1.96 * c.standard_error <= 0.2 for c in plan.candidates] == [True] * 3
     text = repr(plan)
     assert "* ctr-product-srht" in text and text == str(plan) and "predicted error" in text
@@ -121,7 +135,9 @@ def test_plans_for_products_and_their_picture(X):
     import matplotlib
 
     matplotlib.use("Agg")
-    plan = argand.plan([X, sp.csr_array(X[:, :4])], n_components=64, random_state=1, methods=["ctr-gaussian", "tensor-sketch"])
+    plan = argand.plan(
+        [X, sp.csr_array(X[:, :4])], n_components=64, random_state=1, methods=["ctr-gaussian", "tensor-sketch"]
+    )
     sketch = plan.best
     assert isinstance(sketch, argand.TensorProductSketch) and sketch.dims == [12, 4]
     assert sketch.fit_transform([X, X[:, :4]]).shape == (60, 64)

@@ -7,8 +7,8 @@
 >>> Z.shape
 (100, 1024)
 
-The sketches are those of Wacker, Ohana and Filippone, "Complex-to-Real Sketches for Tensor Products with Applications to the
-Polynomial Kernel" (AISTATS 2023), called *the paper* throughout.
+The sketches are those of Wacker, Ohana and Filippone, "Complex-to-Real Sketches for Tensor Products with Applications
+to the Polynomial Kernel" (AISTATS 2023), called *the paper* throughout.
 """
 
 from importlib.metadata import version

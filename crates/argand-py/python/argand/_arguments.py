@@ -18,18 +18,17 @@ SAMPLED_ROWS = 4096
 
 
 class NotNumbersError(TypeError, ValueError):
-    """A table does not hold real numbers. scikit-learn asks for a ``ValueError``, Python's habits for a ``TypeError``."""
+    """A table holds no real numbers: a ``TypeError`` by Python's habits, a ``ValueError`` by scikit-learn's."""
 
 
 def integer(name: str, value: Any) -> int:
     """An integer of at least 0, which is what the compiled part can take."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(f"{name}: expected an integer, got {value!r}")
-    if value < 0:
-        raise ValueError(f"{name}: expected at least 0, got {value}")
-    if value >= 2**63:
-        raise ValueError(f"{name}: expected less than 2**63, got {value}")
-    return int(value)
+    value = int(value)
+    if not 0 <= value < 2**63:
+        raise ValueError(f"{name}: expected 0 to 2**63 - 1, got {value}")
+    return value
 
 
 def number(name: str, value: Any) -> float:
@@ -49,7 +48,7 @@ def text(name: str, value: Any) -> str:
 def seed_of(random_state: Any) -> int:
     """An integer is the seed itself, as in a spec and on the command line; anything else draws one."""
     if isinstance(random_state, Integral) and not isinstance(random_state, bool):
-        if not 0 <= random_state < 2**64:
+        if not 0 <= int(random_state) < 2**64:
             raise ValueError(f"random_state: expected 0 to 2**64 - 1, got {random_state}")
         return int(random_state)
     if isinstance(random_state, np.random.Generator):
@@ -69,7 +68,7 @@ def threads_of(n_jobs: Any) -> int | None:
     if n_jobs == 0:
         raise ValueError("n_jobs: expected a number of threads, -1 or None for all cores, got 0")
     # More threads than this only cost memory; they never change a result.
-    return min(int(n_jobs), 512) if n_jobs > 0 else max(1, joblib.cpu_count() + 1 + int(n_jobs))
+    return min(int(n_jobs), 512) if int(n_jobs) > 0 else max(1, joblib.cpu_count() + 1 + int(n_jobs))
 
 
 def comes_in_pairs(method: str) -> bool:

@@ -138,7 +138,9 @@ class Plan:
             seconds = c.feature_seconds + c.fit_seconds
             style = {"color": "tab:red" if c is self.recommended else "tab:blue", "marker": "o"}
             ax.errorbar(seconds, c.error, yerr=1.96 * c.standard_error, **style)
-            ax.annotate(f"{c.method}, {c.n_components}", (seconds, c.error), (4, 4), textcoords="offset points", fontsize=8)
+            ax.annotate(
+                f"{c.method}, {c.n_components}", (seconds, c.error), (4, 4), textcoords="offset points", fontsize=8
+            )
         ax.set(xscale="log", yscale="log", xlabel="seconds per million rows, features and fit")
         ax.set_ylabel("predicted relative error of the kernel matrix")
         if self.target_error is not None:
@@ -174,9 +176,10 @@ def plan(
 ) -> Plan:
     """Choose a method and a number of features for the rows of X.
 
-    The error of every method is predicted from a sample of the rows, its time is measured on this machine, and one is recommended:
-    for a target error, the one with the shortest time for features and a least-squares fit together; for a number of features,
-    the fastest among those within 5 % of the lowest error. Takes some seconds, whatever the number of rows.
+    The error of every method is predicted from a sample of the rows, its time is measured on this machine, and one is
+    recommended: for a target error, the one with the shortest time for features and a least-squares fit together; for
+    a number of features, the fastest among those within 5 % of the lowest error. Takes some seconds, whatever the
+    number of rows.
 
     Parameters
     ----------

@@ -7,6 +7,7 @@ import os
 import tempfile
 from functools import lru_cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from ._arguments import (
 class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What all sketches share. Subclasses say which tables they read and which kernel they approximate."""
 
-    __metadata_request__transform = {"out": UNUSED}
+    __metadata_request__transform = MappingProxyType({"out": UNUSED})
 
     def _parameters(self, factors: int) -> dict[str, Any]:
         """degree, gamma, coef0, method and craft_dim of the spec, for this many tables."""
@@ -100,10 +101,11 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            Any numeric type; float32 gives float32 features, anything else float64. C-contiguous arrays and CSR matrices of
-            float32 or float64 are read where they are, others are copied.
+            Any numeric type; float32 gives float32 features, anything else float64. C-contiguous arrays and CSR
+            matrices of float32 or float64 are read where they are, others are copied.
         out : ndarray of shape (n_samples, n_components), default=None
-            Where to write the features. If it is C-contiguous, nothing is allocated. After a wrong argument it is unchanged.
+            Where to write the features. If it is C-contiguous, nothing is allocated. After a wrong argument it is
+            unchanged.
 
         Returns
         -------
@@ -122,13 +124,14 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         shape = (tables[0].shape[0], self._n_features_out)
         if out is not None:
             check_out(out, shape, dtype)
-        # Room for all columns that are drawn, as real numbers.
-        in_place = out is not None and out.flags.carray and not self._is_odd()
-        columns = out.view(precision) if in_place else np.empty((shape[0], self._columns), precision)
         arrays = [native(table, precision) for table in tables]
-        self._sketch.transform(arrays, columns, in_place, threads_of(self.n_jobs))
-        if in_place:
+        threads = threads_of(self.n_jobs)
+        if out is not None and out.flags.carray and not self._is_odd():
+            self._sketch.transform(arrays, out.view(precision), True, threads)
             return out
+        # All columns that are drawn, as real numbers.
+        columns = np.empty((shape[0], self._columns), precision)
+        self._sketch.transform(arrays, columns, False, threads)
         features = columns.view(dtype)
         if self._is_odd():
             # Real and imaginary part (cosine and sine) of the last pair, added up: cross terms are zero on average.
@@ -163,8 +166,9 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def expected_error(self, X: Any, *, return_std: bool = False) -> Any:
         """Predict the relative error of the kernel matrix of X, before any sketch is drawn. Needs no fit.
 
-        The error is :math:`\\sqrt{E ||ZZ^T - K||_F^2} / ||K||_F`, the root mean square over sketches; a typical sketch is better.
-        It comes from the closed form of the variance where one is known, otherwise it is measured on sketches of some rows.
+        The error is :math:`\\sqrt{E ||ZZ^T - K||_F^2} / ||K||_F`, the root mean square over sketches; a typical sketch
+        is better. It comes from the closed form of the variance where one is known, otherwise it is measured on
+        sketches of some rows.
 
         Parameters
         ----------
@@ -203,9 +207,13 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         spec = self.spec
         if self._is_odd():
-            raise ValueError(f"n_components: expected an even number to save, got {self._n_features_out}; pickle keeps odd ones")
+            raise ValueError(
+                f"n_components: expected an even number to save, got {self._n_features_out}; pickle keeps odd ones"
+            )
         path = Path(path)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", encoding="utf-8", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=f".{path.name}.", encoding="utf-8", delete=False
+        ) as file:
             try:
                 file.write(spec)
                 file.flush()
@@ -256,9 +264,9 @@ def check_out(out: Any, shape: tuple[int, int], dtype: np.dtype) -> None:
 @lru_cache(maxsize=256)
 def spherical_fit(dim: int, degree: int, gamma: float, coef0: float) -> dict[str, Any]:
     """The distribution that spherical features draw from, which takes longer to find than anything else about them."""
-    kernel = {"degree": degree, "gamma": gamma, "coef0": coef0}
-    any_spec = _argand.spec(dims=[dim], distinct=False, n_components=2, method="srf", craft_dim=0, seed=0, **kernel)
-    sketch = _argand.Sketch(any_spec)
+    kernel: dict[str, Any] = {"degree": degree, "gamma": gamma, "coef0": coef0}
+    spec = _argand.spec(dims=[dim], distinct=False, n_components=2, method="srf", craft_dim=0, seed=0, **kernel)
+    sketch = _argand.Sketch(spec)
     sketch.draw(True)
     return json.loads(sketch.spec)["spherical"]
 
@@ -279,8 +287,9 @@ def check_directions(table: Any) -> None:
 class PolynomialSketch(BaseSketch):
     """Random features of the polynomial kernel ``(gamma <x, y> + coef0) ** degree``.
 
-    A drop-in replacement for :class:`sklearn.kernel_approximation.PolynomialCountSketch` with the same names and defaults: an
-    order of magnitude faster, and more accurate. Inner products of features approximate the kernel without bias.
+    A drop-in replacement for :class:`sklearn.kernel_approximation.PolynomialCountSketch` with the same names and
+    defaults: an order of magnitude faster, and more accurate if there are more features than columns. Inner products of
+    features approximate the kernel without bias.
 
     Parameters
     ----------
@@ -291,19 +300,19 @@ class PolynomialSketch(BaseSketch):
     coef0 : float, default=0.0
         Constant of the kernel, at least 0.
     n_components : int, default=100
-        The number of features D. For an odd number, methods whose features come in pairs (``ctr-`` ones and ``srf``) draw one
-        more and add up the last pair, which keeps them unbiased. ``complex-`` methods need an even number.
+        The number of features D. For an odd number, methods whose features come in pairs (``ctr-`` ones and ``srf``)
+        draw one more and add up the last pair, which keeps them unbiased. ``complex-`` methods need an even number.
     method : str, default="ctr-product-srht"
         ``[craft-][hierarchical-|chain-][ctr-|complex-]BASE`` with BASE one of ``product-srht``, ``tensor-srht``,
-        ``tensor-sketch``, ``rademacher`` and ``gaussian``, or ``srf``. :func:`argand.plan` helps to choose. The user guide
-        describes them.
+        ``tensor-sketch``, ``rademacher`` and ``gaussian``, or ``srf``. :func:`argand.plan` helps to choose. The user
+        guide describes them.
     craft_dim : int, default=32768
         The number of features that ``craft-`` methods project down to ``n_components``.
     random_state : int, RandomState, Generator or None, default=None
         An integer is the seed itself: the same integer gives the same features on the command line and in Rust.
     n_jobs : int or None, default=None
-        The number of threads; None and -1 mean one per core, -2 one less. It never changes a feature. (This is the convention of
-        scikit-learn's multi-threaded estimators, where None is not 1.)
+        The number of threads; None and -1 mean one per core, -2 one less. It never changes a feature. (This is the
+        convention of scikit-learn's multi-threaded estimators, where None is not 1.)
 
     Attributes
     ----------
@@ -318,8 +327,9 @@ class PolynomialSketch(BaseSketch):
 
     Notes
     -----
-    A row costs ``degree`` projections; with the default method, each takes d log d + D operations for d columns. Sparse rows cost
-    what their non-zeros cost with ``tensor-sketch``. Sketches are pickled as their spec and drawn again, with the same numbers.
+    A row costs ``degree`` projections; with the default method, each takes d log d + D operations for d columns.
+    Sparse rows cost what their non-zeros cost with ``tensor-sketch``. Sketches are pickled as their spec and drawn
+    again, with the same numbers.
 
     References
     ----------
@@ -386,8 +396,8 @@ class PolynomialSketch(BaseSketch):
 class TensorProductSketch(BaseSketch):
     """Random features of the tensor product of several tables, row by row.
 
-    Inner products of features approximate ``(gamma <x1, y1> + coef0) * ... * (gamma <xp, yp> + coef0)`` without bias, and the
-    product, of d1 * ... * dp numbers per row, is never formed.
+    Inner products of features approximate ``(gamma <x1, y1> + coef0) * ... * (gamma <xp, yp> + coef0)`` without bias,
+    and the product, of d1 * ... * dp numbers per row, is never formed.
 
     Parameters
     ----------
@@ -400,7 +410,8 @@ class TensorProductSketch(BaseSketch):
     gamma : float, default=1.0
         Factor of the inner products, at least 0.
     coef0 : float, default=0.0
-        Constant of each factor, at least 0. With a positive one, the features also contain the products of fewer tables.
+        Constant of each factor, at least 0. With a positive one, the features also contain the products of fewer
+        tables.
     craft_dim : int, default=32768
         The number of features that ``craft-`` methods project down to ``n_components``.
     random_state : int, RandomState, Generator or None, default=None
@@ -421,8 +432,9 @@ class TensorProductSketch(BaseSketch):
 
     Notes
     -----
-    Every method takes either a list with one table per factor, or, as in a pipeline, one table that has the columns of all of them
-    side by side; then ``dims`` says how many belong to each (without ``dims``, the table is the only factor).
+    Every method takes either a list with one table per factor, or, as in a pipeline, one table that has the columns of
+    all of them side by side; then ``dims`` says how many belong to each (without ``dims``, the table is the only
+    factor).
 
     Examples
     --------
@@ -501,7 +513,7 @@ class TensorProductSketch(BaseSketch):
             tables = super()._tables(X, reset=reset)
         tables = self._split(tables, distinct, dims)
         if reset:
-            self.dims_ = [table.shape[1] for table in tables]
+            self.dims_: list[int] = [table.shape[1] for table in tables]
             self.n_features_in_ = sum(self.dims_)
             if distinct and hasattr(self, "feature_names_in_"):
                 del self.feature_names_in_
@@ -552,8 +564,8 @@ class SphericalSketch(BaseSketch):
     """Spherical random features of the kernel ``(1 - |x - y|² / s²) ** degree`` of rows of unit norm.
 
     Rows are scaled to unit norm, which loses their norms; rows of zeros stay zero. For rows of unit norm the kernel is
-    ``(gamma <x, y> + coef0) ** degree`` with ``gamma = 2 / s²`` and ``coef0 = 1 - gamma``. Features are cosines and sines; unlike those of :class:`PolynomialSketch` they are
-    biased, and bounded.
+    ``(gamma <x, y> + coef0) ** degree`` with ``gamma = 2 / s²`` and ``coef0 = 1 - gamma``. Features are cosines and
+    sines; unlike those of :class:`PolynomialSketch` they are biased, and bounded.
 
     Parameters
     ----------
