@@ -11,7 +11,8 @@ fn python_name(argument: &str) -> String {
         "input_dim" => "dims",
         "features" => "n_components",
         "max_features" => "max_components",
-        "lambda" => "alpha",
+        "lambda" | "noise" => "alpha",
+        "labels" | "classes" | "targets" => "y",
         "row_starts" => "X.indptr",
         "columns_of" => "X.indices",
         "kernel" => "K",
@@ -38,9 +39,10 @@ pub(crate) fn value_error(error: Error) -> PyErr {
             )
         }
         Error::TooLarge { needed, limit } => format!(
-            "n_components: the sketch would take {needed} bytes, more than {limit}; lower n_components or degree, or use a \
-             method with a smaller sketch"
+            "n_components: would take {needed} bytes, more than {limit}; lower n_components or degree, or use a method with \
+             a smaller sketch"
         ),
+        Error::Singular { what, .. } => format!("alpha: {what} is singular to working precision; use a larger alpha"),
         other => other.to_string(),
     };
     PyValueError::new_err(message)

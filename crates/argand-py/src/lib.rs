@@ -1,6 +1,7 @@
 //! Argand for Python: this crate converts, the library computes, and the package `argand` beside it speaks scikit-learn.
 
 mod failure;
+mod model;
 mod running;
 mod sketch;
 mod table;
@@ -11,6 +12,8 @@ use pyo3::prelude::*;
 /// What the package `argand` calls. Not a public interface.
 #[pymodule]
 mod _argand {
+    #[pymodule_export]
+    use crate::model::{Gram, Model};
     #[pymodule_export]
     use crate::sketch::{Sketch, spec};
     #[pymodule_export]

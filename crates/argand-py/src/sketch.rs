@@ -86,6 +86,12 @@ impl Sketch {
         drawn.unwrap_or(&self.spec).to_json()
     }
 
+    /// The number of real columns.
+    #[getter]
+    fn features(&self) -> usize {
+        self.spec.features
+    }
+
     /// Draws the random numbers for inputs of single or double precision.
     fn draw(&self, py: Python<'_>, single: bool) -> PyResult<()> {
         if single { self.drawn::<f32>(py).map(drop) } else { self.drawn::<f64>(py).map(drop) }

@@ -178,7 +178,7 @@ def test_bad_tables(table, message):
         ({"n_components": 0}, ValueError, "n_components: expected 1 to"),
         ({"n_components": 2.5}, TypeError, "n_components: expected an integer"),
         ({"n_components": 2**40}, ValueError, "n_components: expected 1 to"),
-        ({"n_components": 2**31, "method": "gaussian", "degree": 9}, ValueError, "n_components: the sketch would take"),
+        ({"n_components": 2**31, "method": "gaussian", "degree": 9}, ValueError, "n_components: would take"),
         ({"method": "countsketch"}, ValueError, 'method: expected .*ctr-product-srht.*, got "countsketch"'),
         ({"method": None}, TypeError, "method: expected a string, got None"),
         ({"method": "craft-complex-gaussian"}, ValueError, "method: expected"),

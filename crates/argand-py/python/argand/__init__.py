@@ -14,6 +14,7 @@ to the Polynomial Kernel" (AISTATS 2023), called *the paper* throughout.
 from importlib.metadata import version
 
 from . import theory
+from ._models import GPClassifier, GPRegressor, Ridge, RidgeClassifier
 from ._plan import Candidate, Plan, plan
 from ._sketches import PolynomialSketch, SphericalSketch, TensorProductSketch
 from .theory import variance
@@ -21,8 +22,12 @@ from .theory import variance
 __version__ = version("argand")
 __all__ = [
     "Candidate",
+    "GPClassifier",
+    "GPRegressor",
     "Plan",
     "PolynomialSketch",
+    "Ridge",
+    "RidgeClassifier",
     "SphericalSketch",
     "TensorProductSketch",
     "plan",

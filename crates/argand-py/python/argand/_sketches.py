@@ -52,18 +52,9 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         return [check_table(X, partial(validate_data, self, reset=reset), finite=reset)]
 
-    def _make_spec(self, tables: list[Any], distinct: bool, seed: int) -> str:
-        parameters = self._parameters(len(tables))
-        n_components = integer("n_components", self.n_components)
-        if comes_in_pairs(parameters["method"]):
-            # An odd number: one more is drawn, and the last pair becomes one feature.
-            n_components += n_components % 2
-        dims = [table.shape[1] for table in tables]
-        spec = _argand.spec(dims=dims, distinct=distinct, n_components=n_components, seed=seed, **parameters)
-        if parameters["method"] == "srf":
-            fit = spherical_fit(dims[0], *(parameters[name] for name in ("degree", "gamma", "coef0")))
-            spec = json.dumps({**json.loads(spec), "spherical": fit})
-        return spec
+    def _make_spec(self, tables: list[Any], seed: int) -> str:
+        dims, parameters = [table.shape[1] for table in tables], self._parameters(len(tables))
+        return make_spec(dims, self._is_distinct(), self.n_components, seed, parameters)
 
     def fit(self, X: Any, y: Any = None):
         """Draw the random numbers for tables like X. Only the number of columns and the precision of X matter.
@@ -82,7 +73,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         threads_of(self.n_jobs)
         tables = self._tables(X, reset=True)
         seed = seed_of(self.random_state)
-        self._adopt(_argand.Sketch(self._make_spec(tables, self._is_distinct(), seed)))
+        self._adopt(_argand.Sketch(self._make_spec(tables, seed)))
         self._sketch.draw(bool(common_precision(tables) == np.float32))
         return self
 
@@ -185,7 +176,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             Only with ``return_std``.
         """
         tables = self._sample_tables(X)
-        spec = self._make_spec(tables, self._is_distinct(), 0)
+        spec = self._make_spec(tables, 0)
         population, chosen = tables[0].shape[0], sample_rows(tables, 0)
         arrays = [native(table, common_precision(chosen)) for table in chosen]
         error, std, _ = _argand.expected_error(spec, arrays, population, threads_of(self.n_jobs))
@@ -247,6 +238,17 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def make_spec(dims: list[int], distinct: bool, n_components: Any, seed: int, parameters: dict[str, Any]) -> str:
+    """The JSON of a spec. Features that come in pairs are rounded up to whole pairs."""
+    columns = integer("n_components", n_components)
+    columns += columns % 2 * comes_in_pairs(parameters["method"])
+    spec = _argand.spec(dims=dims, distinct=distinct, n_components=columns, seed=seed, **parameters)
+    if parameters["method"] == "srf":
+        fit = spherical_fit(dims[0], *(parameters[name] for name in ("degree", "gamma", "coef0")))
+        spec = json.dumps({**json.loads(spec), "spherical": fit})
+    return spec
 
 
 def check_out(out: Any, shape: tuple[int, int], dtype: np.dtype) -> None:
