@@ -98,7 +98,10 @@ def test_gp_regression_finds_the_noise(regression):
     X, y = regression
     model = argand.GPRegressor(**KEYWORDS).fit(X, y)
     assert 0.09 < model.alpha_**0.5 < 0.11 and model.score(X, y) > 0.8
-    for alpha, kernel_variance in [(2 * model.alpha_, model.kernel_variance_), (model.alpha_, 3 * model.kernel_variance_)]:
+    for alpha, kernel_variance in [
+        (2 * model.alpha_, model.kernel_variance_),
+        (model.alpha_, 3 * model.kernel_variance_),
+    ]:
         other = argand.GPRegressor(**KEYWORDS, alpha=alpha, kernel_variance=kernel_variance).fit(X, y)
         assert other.log_marginal_likelihood_ < model.log_marginal_likelihood_
     Y = np.column_stack([y, -2 * y + 1])
@@ -164,7 +167,7 @@ def test_classes_of_partial_fit(digits):
         estimator.partial_fit(X[y >= 5], y[y >= 5])
         assert estimator.score(X, y) > 0.9
         short = model(n_components=20).partial_fit(X[low], y[low])
-        with pytest.raises(ValueError, match="y: expected classes .*, got "):
+        with pytest.raises(ValueError, match=r"y: expected classes .*, got "):
             short.partial_fit(X, y)
 
 
@@ -224,7 +227,7 @@ def test_bad_targets(regression):
             model().fit(X, y)
         with pytest.raises(ValueError, match="y: expected at least 2 classes, got 1 class"):
             model().fit(X, np.zeros(1000, int))
-    with pytest.raises(ValueError, match="alpha: .* is singular to working precision; use a larger alpha"):
+    with pytest.raises(ValueError, match=r"alpha: .* is singular to working precision; use a larger alpha"):
         argand.Ridge(n_components=100, alpha=1e-30).fit(X, y)
     with pytest.raises(ValueError, match="y: expected targets that vary"):
         argand.GPRegressor(n_components=10).fit(X, np.ones(1000))

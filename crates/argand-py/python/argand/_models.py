@@ -25,6 +25,10 @@ class BaseModel(BaseEstimator):
     # What the sums are kept of: "values", "classes" or "classes apart".
     _targets = "values"
     _fewest_rows = 1
+    _sketch: _argand.Sketch
+    _gram: _argand.Gram
+    _model: _argand.Model | None
+    _n_columns: int
 
     def _parameters(self) -> dict[str, Any]:
         return {
@@ -61,8 +65,8 @@ class BaseModel(BaseEstimator):
         sketch = self._draw(table)
         gram = self._sum_up(sketch, table, labels)
         self._sketch, self._gram = sketch, gram
-        self._model = self._solve()
-        self._describe()
+        self._model = None
+        self._learnt()
         return self
 
     def _check_training(self, X: Any, y: Any, *, reset: bool, classes: Any) -> tuple[Any, np.ndarray]:
@@ -130,11 +134,7 @@ class BaseModel(BaseEstimator):
         check_is_fitted(self, "_gram")
         if self._model is None:
             self._model = self._solve()
-            self._describe()
         return self._model
-
-    def _describe(self) -> None:
-        """Sets the attributes that tell what was learnt."""
 
     def _on_blocks(self, X: Any, compute: Any) -> list[Any]:
         """What a function makes of the features of every block of rows."""
@@ -257,7 +257,7 @@ def check_positive(name: str, value: Any, *, or_zero: bool = False) -> float:
     return value
 
 
-class RidgeMixin:
+class BaseRidge(BaseModel):
     """What ridge regression and classification share: their parameters, and weights."""
 
     def __init__(
@@ -292,19 +292,21 @@ class RidgeMixin:
     @property
     def coef_(self) -> np.ndarray:
         """Weights of the features, one row per target or class."""
-        return self._learnt().coefficients[0].reshape(self._n_columns, -1)
+        model: Any = self._learnt()
+        return model.coefficients[0].reshape(self._n_columns, -1)
 
     @property
     def intercept_(self) -> np.ndarray:
         """One number per target or class."""
-        return self._learnt().coefficients[1]
+        model: Any = self._learnt()
+        return model.coefficients[1]
 
 
-class Ridge(RidgeMixin, BaseRegressor):
+class Ridge(BaseRidge, BaseRegressor):
     """Ridge regression on a sketch: polynomials of a degree, for any number of rows.
 
-    The minimum of ``sum((y - z @ w - b) ** 2) + alpha * w @ w`` for the features z of :class:`PolynomialSketch`. Only sums
-    of products of features are kept, so that rows may come in any number of parts, with ``partial_fit``.
+    The minimum of ``sum((y - z @ w - b) ** 2) + alpha * w @ w`` for the features z of :class:`PolynomialSketch`. Only
+    sums of products of features are kept, so that rows may come in any number of parts, with ``partial_fit``.
 
     Parameters
     ----------
@@ -341,7 +343,7 @@ class Ridge(RidgeMixin, BaseRegressor):
     """
 
 
-class RidgeClassifier(RidgeMixin, BaseClassifier):
+class RidgeClassifier(BaseRidge, BaseClassifier):
     """Ridge classification on a sketch: regression on 1 for members of a class and -1 for others.
 
     Parameters
@@ -407,7 +409,25 @@ class RidgeClassifier(RidgeMixin, BaseClassifier):
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
-class GPClassifier(BaseClassifier):
+class BaseProcess(BaseModel):
+    """What Gaussian processes share."""
+
+    def _process(self) -> tuple[float, float, float]:
+        model: Any = self._learnt()
+        return model.process
+
+    @property
+    def kernel_variance_(self) -> float:
+        """The factor of the kernel that was used."""
+        return self._process()[0]
+
+    @property
+    def log_marginal_likelihood_(self) -> float:
+        """Summed over classes or targets."""
+        return self._process()[2]
+
+
+class GPClassifier(BaseProcess, BaseClassifier):
     """Gaussian process classification on a sketch, with probabilities.
 
     Classes become targets of regression with a noise of their own (Milios et al. 2018); the kernel is that of
@@ -438,8 +458,8 @@ class GPClassifier(BaseClassifier):
 
     Notes
     -----
-    A row costs D² operations in fit, and D² per class in predict. The solution costs D³/3 per class; memory is 4 D² bytes
-    per class.
+    A row costs D² operations in fit, and D² per class in predict. The solution costs D³/3 per class; memory is 4 D²
+    bytes per class.
 
     References
     ----------
@@ -495,9 +515,6 @@ class GPClassifier(BaseClassifier):
     def _solve(self) -> _argand.Model:
         return self._gram.gp_classifier(float(self.alpha), self.kernel_variance, threads_of(self.n_jobs))
 
-    def _describe(self) -> None:
-        self.kernel_variance_, _, self.log_marginal_likelihood_ = self._model.process
-
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of classes: the softmax averaged over 1,000 draws of the latent functions.
 
@@ -528,7 +545,7 @@ class GPClassifier(BaseClassifier):
         return self.classes_[places]
 
 
-class GPRegressor(BaseRegressor):
+class GPRegressor(BaseProcess, BaseRegressor):
     """Gaussian process regression on a sketch, with standard deviations.
 
     Parameters
@@ -555,8 +572,8 @@ class GPRegressor(BaseRegressor):
 
     Notes
     -----
-    A row costs D² operations in fit, and D² for its standard deviation. The solution costs D³/3, some 9 D³ with a search
-    for variances. Memory is 4 D² bytes, whatever the number of rows.
+    A row costs D² operations in fit, and D² for its standard deviation. The solution costs D³/3, some 9 D³ with a
+    search for variances. Memory is 4 D² bytes, whatever the number of rows.
 
     Examples
     --------
@@ -607,8 +624,10 @@ class GPRegressor(BaseRegressor):
         given = None if self.alpha is None or self.kernel_variance is None else (self.kernel_variance, self.alpha)
         return self._gram.gp_regressor(given, threads_of(self.n_jobs))
 
-    def _describe(self) -> None:
-        self.kernel_variance_, self.alpha_, self.log_marginal_likelihood_ = self._model.process
+    @property
+    def alpha_(self) -> float:
+        """The variance of the noise that was used."""
+        return self._process()[1]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict the targets of rows.
