@@ -52,9 +52,9 @@ pub(crate) fn value_error(error: Error) -> PyErr {
 pub(crate) fn in_whole_table(error: Error, start: usize) -> Error {
     match error {
         Error::NotFinite { argument, row, column, value } => {
-            Error::NotFinite { argument, row: row + start, column, value }
+            Error::NotFinite { argument, row: row.saturating_add(start), column, value }
         }
-        Error::Overflow { row, dtype } => Error::Overflow { row: row + start, dtype },
+        Error::Overflow { row, dtype } => Error::Overflow { row: row.saturating_add(start), dtype },
         other => other,
     }
 }

@@ -99,7 +99,9 @@ impl Sketch {
 
     /// Writes the features of all tables into `out`, which decides about the precision.
     ///
-    /// If `out` holds something worth keeping, all numbers are checked before any is written.
+    /// If `out` holds something worth keeping, all numbers are checked before any is written. Messages count rows from
+    /// `first_row`, for tables that are parts of larger ones.
+    #[pyo3(signature = (tables, out, keep, threads, first_row = 0))]
     fn transform<'py>(
         &self,
         py: Python<'py>,
@@ -107,11 +109,12 @@ impl Sketch {
         out: &Bound<'py, PyAny>,
         keep: bool,
         threads: Option<usize>,
+        first_row: usize,
     ) -> PyResult<()> {
         if let Ok(out) = out.cast::<PyArray2<f32>>() {
-            self.transform_into(py, &tables, out, keep, threads)
+            self.transform_into(py, &tables, out, keep, threads, first_row)
         } else if let Ok(out) = out.cast::<PyArray2<f64>>() {
-            self.transform_into(py, &tables, out, keep, threads)
+            self.transform_into(py, &tables, out, keep, threads, first_row)
         } else {
             Err(PyTypeError::new_err("out: expected a table of float32 or float64"))
         }
@@ -137,6 +140,7 @@ impl Sketch {
         out: &Bound<'py, PyArray2<T>>,
         keep: bool,
         threads: Option<usize>,
+        first_row: usize,
     ) -> PyResult<()> {
         let tables = tables.iter().map(Table::<T>::new).collect::<PyResult<Vec<_>>>()?;
         let views = tables.iter().map(Table::view).collect::<PyResult<Vec<_>>>()?;
@@ -169,7 +173,7 @@ impl Sketch {
         let mut blocks = Blocks::new(&self.spec, pool.current_num_threads());
         let mut start = 0;
         while start < rows {
-            let end = rows.min(start + blocks.rows);
+            let end = rows.min(start.saturating_add(blocks.rows));
             let part = &mut out[start * columns..end * columns];
             let begun = Instant::now();
             py.detach(|| {
@@ -178,7 +182,7 @@ impl Sketch {
                     sketch.transform_into(&inputs, RowsMut::new(part, end - start, columns)?)
                 })
             })
-            .map_err(|error| value_error(in_whole_table(error, start)))?;
+            .map_err(|error| value_error(in_whole_table(error, first_row.saturating_add(start))))?;
             blocks.learn(begun.elapsed());
             start = end;
             py.check_signals()?;

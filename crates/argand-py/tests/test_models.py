@@ -212,6 +212,21 @@ def test_bad_parameters(make, error, message, regression):
         make().fit(*regression)
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_rows_that_are_too_large(model):
+    """In a later block of rows, and whatever the type."""
+    X = np.ones((9000, 3))
+    X[:, 0] = np.arange(9000) % 7
+    y = np.arange(9000) % 7 > 3
+    X[8500, 1] = 1e25
+    with pytest.raises(ValueError, match="the features of row 8500 are too large for float32"):
+        model(n_components=8, random_state=0).fit(X, y.astype(int))
+    X[8500, 1] = 1e300
+    for table in (X, sp.csr_array(X)):
+        with pytest.raises(ValueError, match="X: expected numbers that fit into float32"):
+            model(n_components=8, random_state=0).fit(table, y.astype(int))
+
+
 def test_bad_targets(regression):
     X, y = regression
     for model in MODELS:

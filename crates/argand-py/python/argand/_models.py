@@ -101,13 +101,14 @@ class BaseModel(BaseEstimator):
         """Features in float32, some rows at a time."""
         if self.method == "srf":
             check_directions(table)
+        check_single_precision(table)
         features = sketch.features
         step = max(256, min(8192, BLOCK_BYTES // (4 * features)))
         threads = threads_of(self.n_jobs)
         for start in range(0, table.shape[0], step):
             rows = slice(start, min(start + step, table.shape[0]))
             block = np.empty((rows.stop - start, features), np.float32)
-            sketch.transform([native(table[rows], np.float32)], block, False, threads)
+            sketch.transform([native(table[rows], np.float32)], block, False, threads, start)
             yield rows, block
 
     def _sum_up(self, sketch: _argand.Sketch, table: Any, labels: np.ndarray) -> _argand.Gram:
@@ -248,6 +249,12 @@ class BaseClassifier(ClassifierMixin, BaseModel):
         self
         """
         return self._partial_fit(X, y, classes)
+
+
+def check_single_precision(table: Any) -> None:
+    """Refuses numbers that are infinite in float32."""
+    if table.dtype != np.float32 and table.size and max(-table.min(), table.max()) > np.finfo(np.float32).max:
+        raise ValueError("X: expected numbers that fit into float32, in which models compute")
 
 
 def check_positive(name: str, value: Any, *, or_zero: bool = False) -> float:
