@@ -1,36 +1,63 @@
-# Everything a user or a developer runs. Needs a Rust toolchain; `make test-slow` also Python 3.10 or newer,
-# and `make bench` 3.11.
+# Everything a user or a developer runs. Needs a Rust toolchain and, but for `make demo`, Python 3.11 or newer (the wheel
+# runs on 3.10, too).
 
 CARGO ?= cargo
 PYTHON ?= python3
 VENV := .venv
+IN_VENV = $(CURDIR)/$(VENV)/bin/
+PACKAGE := crates/argand-py
 
-.PHONY: demo test test-slow bench instructions figures clean
+.PHONY: demo test test-rust test-python test-slow wheel bench bench-python instructions figures clean
 
 # The sketches at work on handwritten digits.
 demo:
 	$(CARGO) run --locked --release --quiet --package argand-cli -- demo
 
 # What CI runs: format, lints, documentation, tests.
-test:
+test: test-rust test-python
+
+test-rust:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets --quiet -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --workspace --no-deps --quiet
 	$(CARGO) test --locked --workspace
 
+# The package is built with assertions and overflow checks. Doctests, examples and the code in the documents are run, too.
+test-python: $(VENV)/installed
+	$(IN_VENV)ruff format --check --quiet $(PACKAGE)
+	$(IN_VENV)ruff check --quiet $(PACKAGE)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(IN_VENV)maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
+	cd $(PACKAGE) && $(IN_VENV)python -m pytest --quiet -m "not slow"
+
+# A wheel for this machine in dist/, tried in an empty environment.
+wheel: $(VENV)/installed
+	rm -rf dist
+	$(IN_VENV)maturin build --locked --release --quiet --out dist --manifest-path $(PACKAGE)/Cargo.toml
+	$(PYTHON) -m venv dist/empty
+	dist/empty/bin/pip install --quiet --disable-pip-version-check dist/argand-*.whl
+	cd dist/empty && for example in $(CURDIR)/$(PACKAGE)/examples/*.py; do bin/python $$example || exit 1; done
+	rm -rf dist/empty
+	ls dist
+
 # The statistics with ten times the seeds, the paper's authors' kernel errors (if ARGAND_DATA names the folder with data
-# and reference), and a 4 GB file through a bounded memory (about 9 GB of disk).
-test-slow:
+# and reference), a 4 GB file through a bounded memory (about 9 GB of disk), and arrays of more than 2^31 numbers in Python.
+test-slow: test-python
 	ARGAND_SEEDS=60000 $(CARGO) test --locked --release --package argand --test statistics
 	$(CARGO) test --locked --release --package argand --test reference --test learning -- --ignored --nocapture --test-threads 1
 	$(CARGO) build --locked --release --package argand-cli
 	scripts/memory-test.sh "$$($(CARGO) metadata --format-version 1 --no-deps | \
 		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
+	cd $(PACKAGE) && $(IN_VENV)python -m pytest --quiet -m slow
 
 # Times beside the alternatives and the limits of the machine, in one run of some minutes. ARGS may name sections (fwht,
 # features, scaling, sparse, gram, gp, threads) and hold --docs, which puts tables and pictures into docs/.
-bench: $(VENV)/sklearn
+bench: $(VENV)/installed
 	ARGAND_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) bench --locked --package argand -- $(ARGS)
+
+# The table of PolynomialSketch beside PolynomialCountSketch in the README.
+bench-python: wheel
+	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
+	$(IN_VENV)python $(PACKAGE)/benchmarks/compare.py
 
 # Instructions per row, which do not depend on what else the machine does. Needs valgrind.
 instructions:
@@ -38,9 +65,10 @@ instructions:
 	scripts/instructions.sh "$$($(CARGO) metadata --format-version 1 --no-deps | \
 		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/examples/instructions"
 
-$(VENV)/sklearn:
+# What tests and benchmarks need, in versions that go together.
+$(VENV)/installed: $(PACKAGE)/requirements.txt
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement crates/argand/benches/features/requirements.txt
+	$(IN_VENV)pip install --quiet --disable-pip-version-check --requirement $(PACKAGE)/requirements.txt
 	touch $@
 
 # The pictures in the README and in docs/math.md.
@@ -52,4 +80,4 @@ figures:
 
 clean:
 	$(CARGO) clean
-	rm -rf $(VENV)
+	rm -rf $(VENV) dist

@@ -278,6 +278,29 @@ fn singular_systems_have_documented_answers() {
     assert!(matches!(GpClassifier::fit(&apart, &huge), Err(Error::Singular { .. })));
 }
 
+/// Many more features than dimensions: the rounding of what does not vary is no signal.
+#[test]
+fn noise_is_found_among_redundant_features() {
+    let mut spec = Spec::new(4, 2, 400);
+    spec.kernel.coef0 = 1.0;
+    let recipe = Recipe::from(spec);
+    let mut stream = Stream::new(5, Purpose::Sample, 7, 0);
+    let x: Vec<f32> = (0..600 * 4).map(|_| (stream.uniform() - 0.5) as f32).collect();
+    let y: Vec<f64> = x
+        .chunks(4)
+        .map(|x| f64::from(x[0] * x[1] + 0.3 * x[2]) + 0.1 * stream.complex_normal().0 * 2_f64.sqrt())
+        .collect();
+    let mut gram = Gram::new(&recipe, Targets::Values(1)).unwrap();
+    let pipeline = recipe.sample::<f32>().unwrap();
+    let inputs = [Rows::new(&x, 600, 4).unwrap().into()];
+    let summed = pipeline.for_each_block(&inputs, |range, features| {
+        gram.update(features, Labels::Values(Rows::new(&y[range.clone()], range.len(), 1)?))
+    });
+    summed.unwrap();
+    let noise = GpRegressor::fit(&gram, None).unwrap().variances().noise.sqrt();
+    assert!((0.09..0.11).contains(&noise), "{noise}");
+}
+
 /// The options are chosen by the likelihood of other rows.
 #[test]
 fn hyper_parameters_are_chosen_on_other_rows() {

@@ -1,7 +1,7 @@
 //! Feature construction beside scikit-learn, numpy and the limits of the machine, all in one run.
 //!
 //! `make bench`: f32, output buffer reused, best of several runs, one thread unless said otherwise. The columns of others need
-//! `ARGAND_PYTHON`, an interpreter with the packages of `requirements.txt`. Arguments: names of sections to run (all if
+//! `ARGAND_PYTHON`, an interpreter with the packages of `crates/argand-py/requirements.txt`. Arguments: names of sections to run (all if
 //! none), of methods to measure (the same), and `--docs` to put the tables and pictures into `docs/`. Tables are also written as CSV to `target/bench/`.
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes are small, and rounding to f32 is meant")]

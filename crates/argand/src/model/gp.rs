@@ -205,8 +205,8 @@ impl GpClassifier {
         let [others, members] = labels.noise;
         let fit_class = |class: usize| -> Result<_, Error> {
             let own = (scale * (1.0 / members - 1.0 / others), gram.of_class(class));
-            let matrix = total.combine(scale / others, Some(own), 1.0);
-            let factor = Cholesky::new(matrix, &format!("the system of class {class}"), ADVICE)?;
+            let matrix = || total.combine(scale / others, Some(own), 1.0);
+            let factor = Cholesky::with_floor(matrix, 1.0, &format!("the system of class {class}"), ADVICE)?;
             let [outside, inside] = [0, 1].map(|y| labels.targets[y] - labels.means[class]);
             let right: Vec<f64> = gram
                 .moments(class)
@@ -417,8 +417,8 @@ impl GpRegressor {
                 best_variances(&Eigen::new(&gram.total(), None)?, &moments, &spread, rows)
             }
         };
-        let matrix = gram.total().combine(kernel / noise, None, 1.0);
-        let factor = Cholesky::new(matrix, "the system", ADVICE)?;
+        let matrix = || gram.total().combine(kernel / noise, None, 1.0);
+        let factor = Cholesky::with_floor(matrix, 1.0, "the system", ADVICE)?;
         let (mut weights, mut explained) = (Vec::new(), 0.0);
         for column in 0..columns {
             let [half, solution] = factor.solve(&centred(column));
@@ -503,10 +503,12 @@ impl GpRegressor {
 /// The variances of the largest marginal likelihood: over r = s/σ² by a grid and then golden sections, σ² in closed form.
 fn best_variances(eigen: &Eigen, moments: &[Vec<f64>], spread: &[f64], rows: f64) -> Variances {
     let columns = moments.len() as f64;
-    let squares: Vec<f64> =
+    let mut squares: Vec<f64> =
         moments.iter().map(|moments| eigen.rotate(moments)).fold(vec![0.0; eigen.values.len()], |sums, rotated| {
             sums.iter().zip(rotated).map(|(a, b)| a + b * b).collect()
         });
+    // Where features do not vary, there is nothing to explain but rounding, and a large r would explain everything by that.
+    squares.iter_mut().zip(&eigen.values).filter(|(_, e)| **e == 0.0).for_each(|(z, _)| *z = 0.0);
     let total: f64 = spread.iter().sum();
     // Noise below the rounding of the features is none of theirs.
     let least = 1e-12 * total / (rows * columns);

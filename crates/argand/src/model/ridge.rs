@@ -124,13 +124,16 @@ impl Ridge {
             return RidgePath::new(gram)?.at(0.0);
         }
         let centred = Centred::new(gram)?;
-        let mut matrix = gram.total().combine(1.0, None, lambda);
-        for column in 0..matrix.ncols() {
-            for row in column..matrix.nrows() {
-                matrix[(row, column)] -= centred.rows * centred.feature_means[row] * centred.feature_means[column];
+        let matrix = || {
+            let mut matrix = gram.total().combine(1.0, None, lambda);
+            for column in 0..matrix.ncols() {
+                for row in column..matrix.nrows() {
+                    matrix[(row, column)] -= centred.rows * centred.feature_means[row] * centred.feature_means[column];
+                }
             }
-        }
-        let factor = Cholesky::new(matrix, "the regularised Gram matrix", "use a larger lambda, or 0")?;
+            matrix
+        };
+        let factor = Cholesky::with_floor(matrix, lambda, "the regularised Gram matrix", "use a larger lambda, or 0")?;
         let weights = centred.moments.iter().flat_map(|moments| factor.solve(moments)[1].clone()).collect();
         Ok(Self::assemble(gram, &centred, lambda, weights))
     }

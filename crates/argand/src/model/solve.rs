@@ -41,6 +41,26 @@ impl Cholesky {
         Ok(Self { lower: matrix })
     }
 
+    /// As [`Cholesky::new`] for a matrix with eigenvalues of at least `floor`, but for the rounding of products in f32: where that
+    /// has made it indefinite, the eigenvalues below are lifted to `floor`, which gives the nearest matrix of the kind.
+    pub(crate) fn with_floor(
+        matrix: impl Fn() -> Mat<f64>,
+        floor: f64,
+        what: &str,
+        advice: &'static str,
+    ) -> Result<Self, Error> {
+        let singular = match Self::new(matrix(), what, advice) {
+            Ok(factor) => return Ok(factor),
+            Err(singular) => singular,
+        };
+        let Ok(decomposed) = matrix().self_adjoint_eigen(Side::Lower) else { return Err(singular) };
+        let mut scaled = decomposed.U().to_owned();
+        for (column, &value) in scaled.col_iter_mut().zip(decomposed.S().column_vector().iter()) {
+            column.iter_mut().for_each(|entry| *entry *= value.max(floor).sqrt());
+        }
+        Self::new(&scaled * scaled.transpose(), what, advice)
+    }
+
     /// L⁻¹b and A⁻¹b.
     pub(crate) fn solve(&self, right: &[f64]) -> [Vec<f64>; 2] {
         let mut values = Mat::from_fn(right.len(), 1, |row, _| right[row]);
@@ -198,6 +218,21 @@ fn dot(features: &[f32], weights: &[f64]) -> f64 {
 mod tests {
     use super::*;
     use crate::model::gram::tests::problem;
+
+    /// [[2, 1], [1, 0]] has the eigenvalues 1 ± √2: the negative one is lifted, the other stays.
+    #[test]
+    fn eigenvalues_are_lifted_to_the_floor() {
+        let matrix = || Mat::from_fn(2, 2, |i, j| [[2.0, 1.0], [1.0, 0.0]][i][j]);
+        assert!(Cholesky::new(matrix(), "A", "").is_err());
+        let lower = Cholesky::with_floor(matrix, 0.5, "A", "").unwrap().lower;
+        let [a, b, c] = [lower[(0, 0)], lower[(1, 0)], lower[(1, 1)]];
+        let [trace, determinant] = [a * a + b * b + c * c, (a * c).powi(2)];
+        let large = 1.0 + 2_f64.sqrt();
+        assert!((trace - (large + 0.5)).abs() < 1e-12 && (determinant - large * 0.5).abs() < 1e-12);
+        // One that is definite is left alone, whatever the floor.
+        let identity = Cholesky::with_floor(|| Mat::identity(2, 2), 9.0, "A", "").unwrap();
+        assert!((identity.lower[(0, 0)] - 1.0).abs() < 1e-15);
+    }
     use crate::model::{Gram, Labels, Targets};
 
     fn gram(rows: usize, dim: usize) -> (Gram, Vec<f32>) {

@@ -1,0 +1,174 @@
+"""From what users pass to what the compiled part takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import joblib
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_array, check_random_state
+
+PRECISIONS = [np.float64, np.float32]
+
+# Statistics of all pairs look at no more rows than this; of larger tables, some are chosen at random.
+SAMPLED_ROWS = 4096
+
+
+class NotNumbersError(TypeError, ValueError):
+    """A table holds no real numbers: a ``TypeError`` by Python's habits, a ``ValueError`` by scikit-learn's."""
+
+
+def integer(name: str, value: Any) -> int:
+    """An integer of at least 0, which is what the compiled part can take."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected an integer, got {value!r}")
+    value = int(value)
+    if not 0 <= value < 2**63:
+        raise ValueError(f"{name}: expected 0 to 2**63 - 1, got {value}")
+    return value
+
+
+def number(name: str, value: Any) -> float:
+    """A real number."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected a number, got {value!r}")
+    return float(value)
+
+
+def text(name: str, value: Any) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected a string, got {value!r}")
+    return value
+
+
+def seed_of(random_state: Any) -> int:
+    """An integer is the seed itself, as in a spec and on the command line; anything else draws one."""
+    if isinstance(random_state, Integral) and not isinstance(random_state, bool):
+        if not 0 <= int(random_state) < 2**64:
+            raise ValueError(f"random_state: expected 0 to 2**64 - 1, got {random_state}")
+        return int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**32))
+    try:
+        return int(check_random_state(random_state).randint(2**32, dtype=np.uint64))
+    except ValueError as error:
+        raise ValueError(f"random_state: {error}") from None
+
+
+def threads_of(n_jobs: Any) -> int | None:
+    """The number of threads; None means one per core."""
+    if n_jobs is None or n_jobs == -1:
+        return None
+    if not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool):
+        raise TypeError(f"n_jobs: expected an integer or None, got {n_jobs!r}")
+    if n_jobs == 0:
+        raise ValueError("n_jobs: expected a number of threads, -1 or None for all cores, got 0")
+    # More threads than this only cost memory; they never change a result.
+    return min(int(n_jobs), 512) if int(n_jobs) > 0 else max(1, joblib.cpu_count() + 1 + int(n_jobs))
+
+
+def comes_in_pairs(method: str) -> bool:
+    """Whether the real features of a method are pairs: real and imaginary part, or cosine and sine."""
+    return method == "srf" or ("ctr-" in method and not method.startswith("craft-"))
+
+
+def is_complex(method: str) -> bool:
+    """Whether the features of a method are complex numbers."""
+    return "complex-" in method
+
+
+def is_list_of_tables(X: Any) -> bool:
+    """Whether this is one table per factor rather than one table, which may be a list of rows."""
+    return isinstance(X, (list, tuple)) and len(X) > 0 and all(_dimensions(table) == 2 for table in X)
+
+
+def _dimensions(table: Any) -> int:
+    shape = getattr(table, "shape", None)
+    if shape is not None:
+        return len(shape)
+    is_row = isinstance(table, (list, tuple)) and len(table) > 0
+    return 2 if is_row and isinstance(table[0], (list, tuple, np.ndarray)) and len(table[0]) > 0 else 1
+
+
+def check_table(X: Any, check: Callable[..., Any] = check_array, name: str = "X", *, finite: bool = True) -> Any:
+    """Checks a table as scikit-learn does; gives an array, or a CSR matrix, of float64 or float32.
+
+    ``finite=False`` leaves it to the compiled part to look for NaN and infinity.
+    """
+    dtype = getattr(X, "dtype", None)
+    if isinstance(dtype, np.dtype):
+        if dtype.kind == "c":
+            raise NotNumbersError(f"{name}: Complex data not supported, got {dtype}")
+        if dtype.kind not in "fiubO":
+            raise NotNumbersError(f"{name}: expected numbers, got {dtype}")
+        if not sp.issparse(X) and not dtype.isnative:
+            X = X.astype(dtype.newbyteorder("="))
+    if sp.issparse(X):
+        _check_indices(X, name)
+    try:
+        return check(X, accept_sparse="csr", dtype=PRECISIONS, ensure_all_finite=finite)
+    except TypeError as error:
+        raise NotNumbersError(f"{name}: {error}") from None
+    except ValueError as error:
+        if "Complex data" in str(error) or "could not convert" in str(error):
+            raise NotNumbersError(f"{name}: {error}") from None
+        raise
+
+
+def _check_indices(X: Any, name: str) -> None:
+    """SciPy converts formats without looking at indices, and would read or write beyond its arrays."""
+    if X.format == "csc":
+        try:
+            X.check_format(full_check=True)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    if X.format == "coo" and X.nnz:
+        for axis, indices in (("row", X.row), ("col", X.col)):
+            size = X.shape[axis == "col"]
+            if indices.min() < 0 or indices.max() >= size:
+                raise ValueError(f"{name}.{axis}: expected indices from 0 to {size - 1}")
+
+
+def native(table: Any, dtype: Any) -> Any:
+    """A checked table as the compiled part reads it, copied only if its layout or precision is another."""
+    if sp.issparse(table):
+        indices = [_unsigned(table.indptr), _unsigned(table.indices)]
+        return (*indices, np.require(table.data, dtype, ["C", "A"]), table.shape[1])
+    return np.require(table, dtype, ["C", "A"])
+
+
+def _unsigned(indices: np.ndarray) -> np.ndarray:
+    """Negative indices become large ones, which are out of range, too."""
+    if indices.dtype.itemsize not in (4, 8):
+        indices = indices.astype(np.int64)
+    return np.ascontiguousarray(indices).view(np.uint32 if indices.dtype.itemsize == 4 else np.uint64)
+
+
+def common_precision(tables: Sequence[Any]) -> Any:
+    """float32 if all tables have it."""
+    return np.float32 if all(table.dtype == np.float32 for table in tables) else np.float64
+
+
+def sample_rows(tables: list[Any], seed: int) -> list[Any]:
+    """The tables, or a random choice of rows of long ones."""
+    rows = tables[0].shape[0]
+    if rows <= SAMPLED_ROWS:
+        return tables
+    chosen = np.sort(np.random.default_rng(seed).choice(rows, SAMPLED_ROWS, replace=False))
+    return [table[chosen] for table in tables]
+
+
+def check_tables(X: Any, name: str = "X", *, finite: bool = True) -> tuple[list[Any], bool]:
+    """One table or a list of them, checked, and whether it was a list."""
+    distinct = is_list_of_tables(X)
+    named = [(f"{name}[{i}]", table) for i, table in enumerate(X)] if distinct else [(name, X)]
+    tables = [check_table(table, name=name, finite=finite) for name, table in named]
+    rows = tables[0].shape[0]
+    for (name, _), table in zip(named, tables):
+        if table.shape[0] != rows:
+            raise ValueError(f"{name}: expected {rows} rows, as the first table, got {table.shape[0]}")
+    return tables, distinct

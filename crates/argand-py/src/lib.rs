@@ -1,0 +1,24 @@
+//! Argand for Python: this crate converts, the library computes, and the package `argand` beside it speaks scikit-learn.
+
+mod failure;
+mod model;
+mod running;
+mod sketch;
+mod table;
+mod theory;
+
+use pyo3::prelude::*;
+
+/// What the package `argand` calls. Not a public interface.
+#[pymodule]
+mod _argand {
+    #[pymodule_export]
+    use crate::model::{Gram, Model};
+    #[pymodule_export]
+    use crate::sketch::{Sketch, spec};
+    #[pymodule_export]
+    use crate::theory::{
+        advantage, expected_error, guarantee, kernel_error, moment_constant, moments, plan, spectral_error,
+        statistical_dimension,
+    };
+}

@@ -1,0 +1,270 @@
+//! Learning on features: the sums, and the models that are solved from them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use argand::model::{
+    Archive, GpClassifier, GpOptions, GpRegressor, Labels, POSTERIOR_SAMPLES, Recipe, Ridge, Targets, Variances,
+};
+use argand::{Error, Rows, Spec};
+use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray2};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::failure::value_error;
+use crate::running::interruptible;
+
+/// The sums of features and targets. Pickled as the file that other machines merge.
+#[pyclass(frozen, module = "argand._argand")]
+pub(crate) struct Gram(Arc<Mutex<argand::model::Gram>>);
+
+/// Targets that a thread can own.
+enum OwnedLabels {
+    Values { values: Vec<f64>, columns: usize },
+    Classes(Vec<u32>),
+}
+
+impl OwnedLabels {
+    fn new(labels: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(classes) = labels.cast::<PyArray1<u32>>() {
+            return Ok(Self::Classes(classes.try_readonly()?.as_slice()?.to_vec()));
+        }
+        let wrong = |_| PyTypeError::new_err("y: expected classes in uint32 or a table of float64");
+        let values = labels.cast::<PyArray2<f64>>().map_err(wrong)?;
+        Ok(Self::Values { columns: values.dims()[1], values: values.try_readonly()?.as_slice()?.to_vec() })
+    }
+
+    fn view(&self) -> Result<Labels<'_>, Error> {
+        Ok(match self {
+            Self::Classes(classes) => Labels::Classes(classes),
+            Self::Values { values, columns } => {
+                Labels::Values(Rows::new(values, values.len() / (*columns).max(1), *columns)?)
+            }
+        })
+    }
+}
+
+/// Features that a thread can own.
+struct Features {
+    values: Vec<f32>,
+    rows: usize,
+    columns: usize,
+}
+
+impl Features {
+    fn new(features: &PyReadonlyArray2<'_, f32>) -> PyResult<Self> {
+        Ok(Self { values: features.as_slice()?.to_vec(), rows: features.dims()[0], columns: features.dims()[1] })
+    }
+
+    fn view(&self) -> Result<Rows<'_, f32>, Error> {
+        Rows::new(&self.values, self.rows, self.columns)
+    }
+}
+
+fn lock(gram: &Mutex<argand::model::Gram>) -> MutexGuard<'_, argand::model::Gram> {
+    gram.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[pymethods]
+impl Gram {
+    /// No rows yet; `targets` is "values", "classes" or "classes apart".
+    #[staticmethod]
+    fn empty(spec: &str, targets: &str, columns: usize) -> PyResult<Self> {
+        let spec = Spec::from_json(spec).map_err(value_error)?;
+        let targets = match targets {
+            "values" => Targets::Values(columns),
+            "classes" => Targets::Classes(columns),
+            _ => Targets::ClassesApart(columns),
+        };
+        let gram = argand::model::Gram::new(&Recipe::from(spec), targets).map_err(value_error)?;
+        Ok(Self(Arc::new(Mutex::new(gram))))
+    }
+
+    /// From what `__getnewargs__` gave.
+    #[new]
+    fn new(bytes: &[u8]) -> PyResult<Self> {
+        let gram = argand::model::Gram::from_bytes(bytes).map_err(value_error)?;
+        Ok(Self(Arc::new(Mutex::new(gram))))
+    }
+
+    fn __getnewargs__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>,) {
+        (PyBytes::new(py, &lock(&self.0).to_bytes()),)
+    }
+
+    /// Adds rows; if interrupted, the sums must not be used any more.
+    fn update(
+        &self,
+        py: Python<'_>,
+        features: PyReadonlyArray2<'_, f32>,
+        labels: &Bound<'_, PyAny>,
+        threads: Option<usize>,
+    ) -> PyResult<()> {
+        let (gram, features, labels) = (Arc::clone(&self.0), Features::new(&features)?, OwnedLabels::new(labels)?);
+        interruptible(py, threads, move || lock(&gram).update(features.view()?, labels.view()?))?.map_err(value_error)
+    }
+
+    /// Adds the sums of other rows.
+    fn merge(&self, py: Python<'_>, other: &Self) -> PyResult<()> {
+        let other = lock(&other.0).clone();
+        py.detach(|| lock(&self.0).merge(&other)).map_err(value_error)
+    }
+
+    /// The number of rows so far.
+    #[getter]
+    fn rows(&self) -> u64 {
+        lock(&self.0).rows()
+    }
+
+    /// Ridge regression or classification.
+    fn ridge(&self, py: Python<'_>, alpha: f64, threads: Option<usize>) -> PyResult<Model> {
+        self.solve(py, threads, move |gram| Ok(Learnt::Ridge(Ridge::fit(gram, alpha)?)))
+    }
+
+    /// A Gaussian process for classes.
+    fn gp_classifier(
+        &self,
+        py: Python<'_>,
+        alpha: f64,
+        variance: Option<f64>,
+        threads: Option<usize>,
+    ) -> PyResult<Model> {
+        let options = GpOptions { alpha, variance };
+        self.solve(py, threads, move |gram| Ok(Learnt::Classifier(GpClassifier::fit(gram, &options)?)))
+    }
+
+    /// A Gaussian process for numbers; (kernel variance, noise variance), or those of the largest likelihood.
+    fn gp_regressor(&self, py: Python<'_>, variances: Option<(f64, f64)>, threads: Option<usize>) -> PyResult<Model> {
+        let variances = variances.map(|(kernel, noise)| Variances { kernel, noise });
+        self.solve(py, threads, move |gram| Ok(Learnt::Regressor(GpRegressor::fit(gram, variances)?)))
+    }
+}
+
+impl Gram {
+    fn solve(
+        &self,
+        py: Python<'_>,
+        threads: Option<usize>,
+        fit: impl FnOnce(&argand::model::Gram) -> Result<Learnt, Error> + Send + 'static,
+    ) -> PyResult<Model> {
+        let gram = Arc::clone(&self.0);
+        let learnt = interruptible(py, threads, move || fit(&lock(&gram)))?.map_err(value_error)?;
+        Ok(Model(Arc::new(learnt)))
+    }
+}
+
+/// What was solved from sums. Pickled as the file of the model.
+#[pyclass(frozen, module = "argand._argand")]
+pub(crate) struct Model(Arc<Learnt>);
+
+enum Learnt {
+    Ridge(Ridge),
+    Classifier(GpClassifier),
+    Regressor(GpRegressor),
+}
+
+#[pymethods]
+impl Model {
+    /// From what `__getnewargs__` gave.
+    #[new]
+    fn new(bytes: &[u8]) -> PyResult<Self> {
+        let archive = Archive::from_bytes(bytes).map_err(value_error)?;
+        let learnt = match archive.kind() {
+            "ridge" => Ridge::from_archive(archive).map(Learnt::Ridge),
+            "gp-classifier" => GpClassifier::from_archive(archive).map(Learnt::Classifier),
+            _ => GpRegressor::from_archive(archive).map(Learnt::Regressor),
+        };
+        Ok(Self(Arc::new(learnt.map_err(value_error)?)))
+    }
+
+    fn __getnewargs__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>,) {
+        let archive = match &*self.0 {
+            Learnt::Ridge(model) => model.to_archive(),
+            Learnt::Classifier(model) => model.to_archive(),
+            Learnt::Regressor(model) => model.to_archive(),
+        };
+        (PyBytes::new(py, &archive.to_bytes()),)
+    }
+
+    /// Predicted targets, or scores of classes, row by row.
+    fn means<'py>(
+        &self,
+        py: Python<'py>,
+        features: PyReadonlyArray2<'py, f32>,
+        threads: Option<usize>,
+    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
+        let found = self.on_features(py, &features, threads, |learnt, features| match learnt {
+            Learnt::Ridge(model) => model.predict(features),
+            Learnt::Classifier(model) => model.means(features),
+            Learnt::Regressor(model) => model.means(features),
+        })?;
+        Ok(PyArray1::from_vec(py, found))
+    }
+
+    /// Means and variances of the latent functions, row by row; of ridge models, variances are zero.
+    fn means_and_variances<'py>(
+        &self,
+        py: Python<'py>,
+        features: PyReadonlyArray2<'py, f32>,
+        threads: Option<usize>,
+    ) -> PyResult<[Bound<'py, PyArray1<f64>>; 2]> {
+        let found = self.on_features(py, &features, threads, |learnt, features| match learnt {
+            Learnt::Ridge(model) => model.predict(features).map(|means| {
+                let none = vec![0.0; means.len()];
+                [means, none]
+            }),
+            Learnt::Classifier(model) => model.predict(features).map(|found| [found.means, found.variances]),
+            Learnt::Regressor(model) => model.predict(features).map(|found| [found.means, found.variances]),
+        })?;
+        Ok(found.map(|column| PyArray1::from_vec(py, column)))
+    }
+
+    /// Probabilities of classes, row by row.
+    fn probabilities<'py>(
+        &self,
+        py: Python<'py>,
+        features: PyReadonlyArray2<'py, f32>,
+        threads: Option<usize>,
+    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
+        let found = self.on_features(py, &features, threads, |learnt, features| match learnt {
+            Learnt::Classifier(model) => model.predict(features)?.probabilities(POSTERIOR_SAMPLES, 0),
+            Learnt::Ridge(_) | Learnt::Regressor(_) => Ok(Vec::new()),
+        })?;
+        Ok(PyArray1::from_vec(py, found))
+    }
+
+    /// Weights, one column of targets after another, and intercepts; of ridge models only.
+    #[getter]
+    fn coefficients<'py>(&self, py: Python<'py>) -> Option<[Bound<'py, PyArray1<f64>>; 2]> {
+        let Learnt::Ridge(model) = &*self.0 else { return None };
+        Some([PyArray1::from_slice(py, model.weights()), PyArray1::from_slice(py, model.intercepts())])
+    }
+
+    /// Kernel variance, noise (α of a classifier) and logarithm of the marginal likelihood; of Gaussian processes only.
+    #[getter]
+    fn process(&self) -> Option<(f64, f64, f64)> {
+        match &*self.0 {
+            Learnt::Ridge(_) => None,
+            Learnt::Classifier(model) => {
+                let options = model.options();
+                Some((options.variance.unwrap_or(f64::NAN), options.alpha, model.log_marginal_likelihood()))
+            }
+            Learnt::Regressor(model) => {
+                let Variances { kernel, noise } = model.variances();
+                Some((kernel, noise, model.log_marginal_likelihood()))
+            }
+        }
+    }
+}
+
+impl Model {
+    fn on_features<R: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        features: &PyReadonlyArray2<'_, f32>,
+        threads: Option<usize>,
+        compute: impl FnOnce(&Learnt, Rows<'_, f32>) -> Result<R, Error> + Send + 'static,
+    ) -> PyResult<R> {
+        let (learnt, features) = (Arc::clone(&self.0), Features::new(features)?);
+        interruptible(py, threads, move || compute(&learnt, features.view()?))?.map_err(value_error)
+    }
+}

@@ -1,0 +1,232 @@
+//! A drawn sketch, as Python holds it.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use argand::{Base, FeatureMap, InputDims, Kernel, Method, RowsMut, Scalar, Spec};
+use numpy::{Element, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::failure::{in_whole_table, value_error};
+use crate::running::{interruptible, pool};
+use crate::table::Table;
+
+/// How long a block of rows may take before Python's signals are looked at again.
+const BLOCK_TIME: Duration = Duration::from_millis(200);
+
+/// The JSON of a spec, from keywords; `dims` has one entry, or one per factor of a product of `distinct` tables.
+#[pyfunction]
+#[pyo3(signature = (*, dims, distinct, degree, gamma, coef0, n_components, method, craft_dim, seed))]
+#[allow(clippy::too_many_arguments, reason = "they are keywords")]
+pub(crate) fn spec(
+    dims: Vec<usize>,
+    distinct: bool,
+    degree: usize,
+    gamma: f64,
+    coef0: f64,
+    n_components: usize,
+    method: &str,
+    craft_dim: usize,
+    seed: u64,
+) -> PyResult<String> {
+    let mut method: Method = method.parse().map_err(value_error)?;
+    method.craft = method.craft.map(|_| craft_dim);
+    let inputs = match dims[..] {
+        [dim] if !distinct => InputDims::Same(dim),
+        _ => InputDims::Distinct(dims),
+    };
+    let kernel = Kernel { degree, gamma, coef0 };
+    let spec = Spec { kernel, inputs, features: n_components, method, seed, spherical: None };
+    spec.validate().map_err(value_error)?;
+    Ok(spec.to_json())
+}
+
+/// A spec, and its sketches in single and double precision once they were needed. Pickled as its spec.
+#[pyclass(frozen, module = "argand._argand")]
+pub(crate) struct Sketch {
+    spec: Spec,
+    single: OnceLock<argand::Sketch<f32>>,
+    double: OnceLock<argand::Sketch<f64>>,
+}
+
+/// The precisions that a sketch is drawn in.
+trait Precision: Scalar + Element {
+    fn place(sketch: &Sketch) -> &OnceLock<argand::Sketch<Self>>;
+}
+
+impl Precision for f32 {
+    fn place(sketch: &Sketch) -> &OnceLock<argand::Sketch<Self>> {
+        &sketch.single
+    }
+}
+
+impl Precision for f64 {
+    fn place(sketch: &Sketch) -> &OnceLock<argand::Sketch<Self>> {
+        &sketch.double
+    }
+}
+
+#[pymethods]
+impl Sketch {
+    #[new]
+    fn new(spec: &str) -> PyResult<Self> {
+        let spec = Spec::from_json(spec).map_err(value_error)?;
+        Ok(Self { spec, single: OnceLock::new(), double: OnceLock::new() })
+    }
+
+    fn __getnewargs__(&self) -> (String,) {
+        (self.spec(),)
+    }
+
+    /// The spec as JSON; once spherical features were drawn, with their fit.
+    #[getter]
+    fn spec(&self) -> String {
+        let drawn = self.single.get().map(argand::Sketch::spec).or(self.double.get().map(argand::Sketch::spec));
+        drawn.unwrap_or(&self.spec).to_json()
+    }
+
+    /// The number of real columns.
+    #[getter]
+    fn features(&self) -> usize {
+        self.spec.features
+    }
+
+    /// Draws the random numbers for inputs of single or double precision.
+    fn draw(&self, py: Python<'_>, single: bool) -> PyResult<()> {
+        if single { self.drawn::<f32>(py).map(drop) } else { self.drawn::<f64>(py).map(drop) }
+    }
+
+    /// Writes the features of all tables into `out`, which decides about the precision.
+    ///
+    /// If `out` holds something worth keeping, all numbers are checked before any is written. Messages count rows from
+    /// `first_row`, for tables that are parts of larger ones.
+    #[pyo3(signature = (tables, out, keep, threads, first_row = 0))]
+    fn transform<'py>(
+        &self,
+        py: Python<'py>,
+        tables: Vec<Bound<'py, PyAny>>,
+        out: &Bound<'py, PyAny>,
+        keep: bool,
+        threads: Option<usize>,
+        first_row: usize,
+    ) -> PyResult<()> {
+        if let Ok(out) = out.cast::<PyArray2<f32>>() {
+            self.transform_into(py, &tables, out, keep, threads, first_row)
+        } else if let Ok(out) = out.cast::<PyArray2<f64>>() {
+            self.transform_into(py, &tables, out, keep, threads, first_row)
+        } else {
+            Err(PyTypeError::new_err("out: expected a table of float32 or float64"))
+        }
+    }
+}
+
+impl Sketch {
+    fn drawn<T: Precision>(&self, py: Python<'_>) -> PyResult<&argand::Sketch<T>> {
+        let place = T::place(self);
+        if let Some(sketch) = place.get() {
+            return Ok(sketch);
+        }
+        let spec = self.spec.clone();
+        let sketch = interruptible(py, None, move || spec.sample::<T>())?.map_err(value_error)?;
+        // If another thread was faster, its sketch is the same.
+        Ok(place.get_or_init(|| sketch))
+    }
+
+    fn transform_into<'py, T: Precision>(
+        &self,
+        py: Python<'py>,
+        tables: &[Bound<'py, PyAny>],
+        out: &Bound<'py, PyArray2<T>>,
+        keep: bool,
+        threads: Option<usize>,
+        first_row: usize,
+    ) -> PyResult<()> {
+        let tables = tables.iter().map(Table::<T>::new).collect::<PyResult<Vec<_>>>()?;
+        let views = tables.iter().map(Table::view).collect::<PyResult<Vec<_>>>()?;
+        let [rows, columns] = [out.dims()[0], out.dims()[1]];
+        if let Some(table) = views.iter().position(|view| view.rows() != rows) {
+            let message = format!("X[{table}]: expected {rows} rows, as the first table, got {}", views[table].rows());
+            return Err(PyValueError::new_err(message));
+        }
+        if !out.is_c_contiguous() {
+            return Err(PyTypeError::new_err("out: expected a C-contiguous array"));
+        }
+        let mut out =
+            out.try_readwrite().map_err(|_| PyValueError::new_err("out: must be writable and not overlap X"))?;
+        let out = out.as_slice_mut()?;
+        let sketch = self.drawn::<T>(py)?;
+        let pool = pool(threads)?;
+        // Whatever is wrong with indices is found in the whole table, where rows are counted from its start.
+        py.detach(|| {
+            pool.install(|| {
+                for (index, view) in views.iter().enumerate() {
+                    let input = view.input()?;
+                    if keep {
+                        input.check_finite(&self.argument(index))?;
+                    }
+                }
+                Ok(())
+            })
+        })
+        .map_err(value_error)?;
+        let mut blocks = Blocks::new(&self.spec, pool.current_num_threads());
+        let mut start = 0;
+        while start < rows {
+            let end = rows.min(start.saturating_add(blocks.rows));
+            let part = &mut out[start * columns..end * columns];
+            let begun = Instant::now();
+            py.detach(|| {
+                pool.install(|| {
+                    let inputs = views.iter().map(|view| view.part(start..end)).collect::<Result<Vec<_>, _>>()?;
+                    sketch.transform_into(&inputs, RowsMut::new(part, end - start, columns)?)
+                })
+            })
+            .map_err(|error| value_error(in_whole_table(error, first_row.saturating_add(start))))?;
+            blocks.learn(begun.elapsed());
+            start = end;
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+
+    /// What the library calls table `index`.
+    fn argument(&self, index: usize) -> String {
+        match self.spec.inputs {
+            InputDims::Same(_) => "input".to_owned(),
+            InputDims::Distinct(_) => format!("input {index}"),
+        }
+    }
+}
+
+/// How many rows to compute between two looks at Python's signals.
+struct Blocks {
+    rows: usize,
+}
+
+impl Blocks {
+    /// A guess that takes some milliseconds even where every weight is multiplied.
+    fn new(spec: &Spec, threads: usize) -> Self {
+        let (columns, projected) = (spec.inputs.as_slice().iter().sum::<usize>(), spec.rows());
+        let dense = matches!(spec.method.base, Base::Gaussian | Base::Rademacher | Base::Spherical);
+        let work = if dense {
+            columns.saturating_mul(projected)
+        } else {
+            columns.saturating_add(projected).saturating_mul(32)
+        };
+        let rows = (1_usize << 27) / work.saturating_mul(spec.kernel.degree).max(1);
+        Self { rows: rows.saturating_mul(threads).max(16 * threads) }
+    }
+
+    /// Aims at [`BLOCK_TIME`], growing by no more than eight times at once.
+    fn learn(&mut self, elapsed: Duration) {
+        let factor = (BLOCK_TIME.as_secs_f64() / elapsed.as_secs_f64().max(1e-9)).clamp(1e-3, 8.0);
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a positive number of rows, saturated"
+        )]
+        let rows = (self.rows as f64 * factor) as usize;
+        self.rows = rows.max(16);
+    }
+}

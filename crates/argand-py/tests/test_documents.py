@@ -1,0 +1,36 @@
+"""What is written down runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "crates/argand-py/examples").glob("*.py"))
+
+
+def python_blocks(path):
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks, f"{path} has no Python code"
+    return blocks
+
+
+@pytest.mark.parametrize("path", ["README.md", "docs/python.md"])
+def test_code_blocks_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in python_blocks(path):
+        exec(compile(block, path, "exec"), names)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples_run(example, tmp_path):
+    run = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout
+
+
+def test_there_are_three_examples():
+    assert [path.stem for path in EXAMPLES] == ["choose_features", "digits_pipeline", "multimodal_fusion"]

@@ -1,0 +1,153 @@
+"""Theory and plans."""
+
+import argand
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from argand import theory
+
+METHODS = ["gaussian", "ctr-rademacher", "product-srht", "complex-tensor-sketch", "hierarchical-ctr-gaussian"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_variance_is_vectorised_over_pairs(method, X):
+    keywords = {"degree": 3, "n_components": 16, "method": method, "gamma": 0.5, "coef0": 0.25}
+    for function in (argand.variance, theory.pseudo_variance):
+        many = function(X[:30], X[30:], **keywords)
+        assert many.shape == (30,)
+        one_by_one = [function(x, y, **keywords) for x, y in zip(X[:30], X[30:])]
+        np.testing.assert_array_equal(many, one_by_one)
+        assert isinstance(one_by_one[0], float)
+
+
+@pytest.mark.parametrize("method", ["gaussian", "ctr-rademacher", "ctr-product-srht", "tensor-sketch"])
+def test_variance_is_that_of_sketches(method, X):
+    """2000 sketches: the variance is known to about 10 %, for most of 30 pairs."""
+    keywords = {"degree": 2, "n_components": 8, "method": method, "gamma": 0.5, "coef0": 0.25}
+    estimates = []
+    for seed in range(2000):
+        Z = argand.PolynomialSketch(**keywords, random_state=seed, n_jobs=1).fit(X[:1]).transform(X)
+        estimates.append((Z[:30] * Z[30:]).sum(axis=1))
+    ratio = np.var(estimates, axis=0) / argand.variance(X[:30], X[30:], **keywords)
+    assert 0.85 < np.median(ratio) < 1.15 and ratio.min() > 0.5 and ratio.max() < 2
+
+
+def test_expected_error_is_the_sum_of_variances(X):
+    sketch = argand.PolynomialSketch(3, coef0=0.5, n_components=64)
+    i, j = np.indices((60, 60)).reshape(2, -1)
+    variances = argand.variance(X[i], X[j], degree=3, coef0=0.5, n_components=64)
+    expected = np.sqrt(variances.sum()) / np.linalg.norm(sketch.kernel(X))
+    error, std = sketch.expected_error(X, return_std=True)
+    np.testing.assert_allclose(error, expected, rtol=1e-10)
+    assert std == 0 and sketch.expected_error(sp.csc_array(X)) == pytest.approx(error)
+    # Measured, where there is no closed form; and of many rows, some.
+    error, std = sketch.set_params(method="chain-ctr-product-srht").expected_error(X, return_std=True)
+    assert 0 < std < 0.3 * error
+    many = np.random.default_rng(0).standard_normal((10_000, 12)) / 3
+    error, std = sketch.set_params(method="ctr-product-srht").expected_error(many, return_std=True)
+    half = sketch.expected_error(many[:2000])
+    assert 0 < std < 0.1 * error and abs(error - half) < 0.2 * error
+
+
+def test_advantages_are_differences_of_variances(X):
+    keywords = {"degree": 3, "n_components": 16, "gamma": 0.5, "coef0": 0.25}
+    for base, advantage in [("gaussian", theory.gaussian_advantage), ("rademacher", theory.rademacher_advantage)]:
+        real, ctr = (argand.variance(X[:30], X[30:], method=f"{field}{base}", **keywords) for field in ("", "ctr-"))
+        np.testing.assert_allclose(advantage(X[:30], X[30:], **keywords), real - ctr, rtol=1e-6, atol=1e-12)
+    assert theory.gaussian_advantage(X[0], X[1], degree=2, n_components=4) >= 0
+
+
+def test_matrices(X):
+    K = X @ X.T
+    values = np.linalg.eigvalsh(K)
+    assert theory.statistical_dimension(K, 0.1) == pytest.approx((values / (values + 0.1)).sum())
+    assert theory.spectral_error(K, 1.5 * K, 0.1) == pytest.approx(0.5 * values.max() / (values.max() + 0.1))
+    features = theory.matrix_product_features("ctr-gaussian", degree=2, epsilon=0.1, delta=0.01)
+    rows = theory.norm_rows("ctr-gaussian", degree=2, epsilon=0.1, delta=0.01)
+    assert features.quadratic == pytest.approx(2 * rows.quadratic) and features.expression == max(features)
+    spectrum = theory.spectral_features("ctr-gaussian", degree=2, epsilon=0.1, delta=0.01, statistical_dimension=3.0)
+    assert spectrum.linear == pytest.approx(9 * features.linear)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: argand.variance(x, x[1:], degree=2, n_components=4), ValueError, "y: expected 60 x 12 numbers"),
+        (
+            lambda x: argand.variance(x, x, degree=2, n_components=3),
+            ValueError,
+            "n_components: expected an even number",
+        ),
+        (lambda x: argand.variance(x, x, degree=3, n_components=4, method="srf"), ValueError, "srf"),
+        (
+            lambda x: argand.variance(x, x, degree=3, n_components=4, method="chain-gaussian"),
+            ValueError,
+            "method: no closed form",
+        ),
+        (lambda x: argand.variance(x * np.nan, x, degree=2, n_components=4), ValueError, "NaN"),
+        (lambda x: theory.moment_constant("product-srht", 4), ValueError, "base: expected gaussian or rademacher"),
+        (lambda x: theory.moment_constant("gaussian", 1), ValueError, "t: expected"),
+        (lambda x: theory.norm_rows("gaussian", degree=2, epsilon=0.1, delta=0.9), ValueError, "delta: expected"),
+        (lambda x: theory.statistical_dimension(x, 1.0), ValueError, "K: expected a square matrix"),
+        (lambda x: theory.statistical_dimension(np.eye(2), -1.0), ValueError, "alpha: expected"),
+        (lambda x: theory.statistical_dimension([[1, 2], [0, 1]], 1.0), ValueError, "K: expected a symmetric matrix"),
+        (lambda x: theory.spectral_error(np.eye(2), np.eye(3), 1.0), ValueError, "approximation: expected 4 numbers"),
+        (lambda x: theory.kernel_error(x, x[1:]), ValueError, "n_components: expected 60 rows"),
+        (lambda x: argand.plan(x), TypeError, "either target_error or n_components"),
+        (lambda x: argand.plan(x, target_error=0.1, n_components=10), TypeError, "either target_error or n_components"),
+        (lambda x: argand.plan(x, target_error=-0.1), ValueError, "target_error: expected a positive number"),
+        (lambda x: argand.plan(x, n_components=64, methods=["complex-gaussian"]), ValueError, "methods: expected real"),
+        (lambda x: argand.plan(x, n_components=64, methods="gaussian"), TypeError, "methods: expected a list"),
+        (lambda x: argand.plan(x, n_components=64, methods=["nonsense"]), ValueError, "method: expected"),
+        (lambda x: argand.plan(x, n_components=64, time_budget=0), ValueError, "time_budget: expected a positive"),
+        (
+            lambda x: argand.plan(x, target_error=0.1, max_components=1),
+            ValueError,
+            "max_components: expected at least 2",
+        ),
+        (lambda x: argand.plan(x * np.inf, n_components=64), ValueError, "NaN|infinity"),
+        (lambda x: argand.plan([x, x], degree=3, n_components=64), ValueError, "dims: expected one entry per factor"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_wrong_arguments(call, error, message, X):
+    with pytest.raises(error, match=message):
+        call(X)
+
+
+def test_plans(X):
+    X = np.abs(X)
+    plan = argand.plan(
+        X, degree=3, target_error=0.2, random_state=0, methods=["ctr-product-srht", "gaussian", "chain-product-srht"]
+    )
+    assert [c.error + 1.96 * c.standard_error <= 0.2 for c in plan.candidates] == [True] * 3
+    text = repr(plan)
+    assert "* ctr-product-srht" in text and text == str(plan) and "predicted error" in text
+    assert {c.method: c.measured for c in plan.candidates}["chain-product-srht"]
+    sketch = plan.best
+    assert isinstance(sketch, argand.PolynomialSketch)
+    assert (sketch.degree, sketch.n_components, sketch.random_state) == (3, plan.recommended.n_components, 0)
+    np.testing.assert_allclose(sketch.expected_error(X), plan.recommended.error, rtol=1e-9)
+    assert sketch.fit_transform(X).shape == (60, sketch.n_components)
+
+
+def test_plans_for_products_and_their_picture(X):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    plan = argand.plan(
+        [X, sp.csr_array(X[:, :4])], n_components=64, random_state=1, methods=["ctr-gaussian", "tensor-sketch"]
+    )
+    sketch = plan.best
+    assert isinstance(sketch, argand.TensorProductSketch) and sketch.dims == [12, 4]
+    assert sketch.fit_transform([X, X[:, :4]]).shape == (60, 64)
+    axes = plan.plot()
+    assert {text.get_text() for text in axes.texts} == {"ctr-gaussian, 64", "tensor-sketch, 64"}
+    assert plan.plot(ax=axes) is axes
+
+
+def test_a_plan_that_fails(X):
+    plan = argand.plan(X, degree=3, target_error=1e-4, max_components=64, random_state=0, methods=["gaussian"])
+    assert plan.candidates == [] and plan.rejected[0][0] == "gaussian" and "gaussian: " in repr(plan)
+    with pytest.raises(ValueError, match="no method reaches the goal"):
+        plan.best
