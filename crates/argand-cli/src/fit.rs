@@ -114,9 +114,10 @@ struct GpArguments {
     #[arg(long, value_name = "A,...", value_delimiter = ',', allow_negative_numbers = true)]
     alpha: Vec<f64>,
 
-    /// The kernel variance [default: that of the transformed labels; for numbers, by the marginal likelihood].
-    #[arg(long, value_name = "V", allow_negative_numbers = true)]
-    variance: Option<f64>,
+    /// The kernel variance, or for classes several to choose from on the validation rows [default: that of the transformed labels;
+    /// for numbers, by the marginal likelihood].
+    #[arg(long, value_name = "V,...", value_delimiter = ',', allow_negative_numbers = true)]
+    variance: Vec<f64>,
 
     /// The variance of the noise of numbers, together with --variance [default: by the marginal likelihood].
     #[arg(long, value_name = "V", allow_negative_numbers = true)]
@@ -190,7 +191,7 @@ impl Arguments {
         for (given, option, kind) in [
             (ridge.lambda.is_some(), "--lambda", Kind::Ridge),
             (!gp.alpha.is_empty(), "--alpha", Kind::Gp),
-            (gp.variance.is_some(), "--variance", Kind::Gp),
+            (!gp.variance.is_empty(), "--variance", Kind::Gp),
             (gp.noise.is_some(), "--noise", Kind::Gp),
             (softmax.epochs.is_some(), "--epochs", Kind::Softmax),
             (softmax.batch.is_some(), "--batch", Kind::Softmax),
@@ -208,7 +209,7 @@ impl Arguments {
         for (option, values, zero) in [
             ("--lambda", ridge.lambda.as_slice(), true),
             ("--alpha", &gp.alpha, false),
-            ("--variance", gp.variance.as_slice(), false),
+            ("--variance", &gp.variance, false),
             ("--noise", gp.noise.as_slice(), false),
         ] {
             for &value in values {
@@ -233,12 +234,15 @@ impl Arguments {
                 wrong("--task: expected classification for --model softmax, got regression")
             }
             (Kind::Gp, TaskKind::Regression) if !gp.alpha.is_empty() => wrong("--alpha: is for classification only"),
-            (Kind::Gp, TaskKind::Regression) if gp.noise.is_some() != gp.variance.is_some() => {
-                wrong("--noise: expected together with --variance, or neither")
+            (Kind::Gp, TaskKind::Regression) if gp.variance.len() != usize::from(gp.noise.is_some()) => {
+                wrong("--noise: expected together with one --variance, or neither")
             }
             (Kind::Gp, TaskKind::Classification) if gp.noise.is_some() => wrong("--noise: is for regression only"),
             (Kind::Gp, TaskKind::Classification) if gp.alpha.len() > 1 && self.validation.is_none() => {
                 wrong("--alpha: expected one number, or --validation to choose by")
+            }
+            (Kind::Gp, TaskKind::Classification) if gp.variance.len() > 1 && self.validation.is_none() => {
+                wrong("--variance: expected one number, or --validation to choose by")
             }
             _ => Ok(()),
         }
@@ -380,8 +384,8 @@ impl Work<'_> {
             (Kind::Ridge, _) => Model::Ridge(self.ridge()?),
             (Kind::Gp, TaskKind::Classification) => Model::GpClassifier(self.gp_classifier()?),
             (Kind::Gp, TaskKind::Regression) => {
-                let GpArguments { variance, noise, .. } = self.arguments.gp;
-                let variances = variance.zip(noise).map(|(kernel, noise)| Variances { kernel, noise });
+                let GpArguments { variance, noise, .. } = &self.arguments.gp;
+                let variances = variance.first().zip(*noise).map(|(&kernel, noise)| Variances { kernel, noise });
                 let gram = self.gram(self.training, false, "features ")?;
                 let fitted = GpRegressor::fit(&gram, variances);
                 Model::GpRegressor(fitted.map_err(|error| self.wrong(&error))?)
@@ -390,7 +394,10 @@ impl Work<'_> {
         };
         let mut lines = match &model {
             Model::Ridge(model) => vec![("lambda", model.lambda().to_string())],
-            Model::GpClassifier(model) => vec![("alpha", model.options().alpha.to_string())],
+            Model::GpClassifier(model) => {
+                let GpOptions { alpha, variance } = model.options();
+                vec![("alpha", alpha.to_string()), ("variance", variance.unwrap_or_default().to_string())]
+            }
             Model::GpRegressor(model) => {
                 vec![("variance", model.variances().kernel.to_string()), ("noise", model.variances().noise.to_string())]
             }
@@ -475,14 +482,19 @@ impl Work<'_> {
     fn gp_classifier(&self) -> Result<GpClassifier, Failure> {
         let GpArguments { alpha, variance, .. } = &self.arguments.gp;
         let gram = self.gram(self.training, true, "features ")?;
-        let defaults = [GpOptions::default().alpha];
-        let alphas = if alpha.is_empty() { &defaults[..] } else { alpha };
+        let default = GpOptions::default();
+        let alphas = if alpha.is_empty() { &[default.alpha][..] } else { alpha };
+        let variances: Vec<_> =
+            if variance.is_empty() { vec![None] } else { variance.iter().copied().map(Some).collect() };
+        let candidates =
+            alphas.iter().flat_map(|&alpha| variances.iter().map(move |&variance| GpOptions { alpha, variance }));
+        let choose = alphas.len() * variances.len() > 1;
         let mut best: Option<(f64, GpClassifier)> = None;
-        for &alpha in alphas {
-            let fitted = GpClassifier::fit(&gram, &GpOptions { alpha, variance: *variance });
+        for options in candidates {
+            let fitted = GpClassifier::fit(&gram, &options);
             let model = Model::GpClassifier(fitted.map_err(|error| self.wrong(&error))?);
             let loss = match self.validation {
-                Some(validation) if alphas.len() > 1 => self.score(&model, validation)?.loss(),
+                Some(validation) if choose => self.score(&model, validation)?.loss(),
                 _ => 0.0,
             };
             if let Model::GpClassifier(model) = model

@@ -214,7 +214,10 @@ fn options_are_chosen_on_validation_rows() {
         let fit = format!("fit train.csv --labels kind --model gp --features 32 --validation {validation} -o m");
         let answer = workspace.succeed(&format!("{fit} --alpha 1e9,0.01"));
         assert_eq!(value(&workspace.succeed("info m").stdout, "alpha"), "0.01");
-        assert!(answer.stderr.contains("alpha 0.01, error 0."), "{}", answer.stderr);
+        assert!(answer.stderr.contains("alpha 0.01, variance "), "{}", answer.stderr);
+        assert!(answer.stderr.contains(", error 0."), "{}", answer.stderr);
+        workspace.succeed(&format!("{fit} --alpha 0.01 --variance 1e-9,4"));
+        assert_eq!(value(&workspace.succeed("info m").stdout, "variance"), "4");
     }
     for validation in ["--validation test.csv", "--validation 0.25", ""] {
         workspace.succeed(&format!("fit train.csv --labels kind --model ridge --features 32 {validation} -o m"));
@@ -361,6 +364,7 @@ fn mistakes_are_named_before_any_work() {
         ("--model gp --lambda 1", &["--lambda: is for --model ridge only"]),
         ("--model gp --alpha 0", &["--alpha: expected a finite number above 0, got 0"]),
         ("--model gp --alpha 1,2", &["--alpha", "--validation"]),
+        ("--model gp --variance 1,2", &["--variance", "--validation"]),
         ("--model gp --noise 1", &["--noise: is for regression only"]),
         ("--model gp --task regression --noise 1", &["--noise", "--variance"]),
         ("--model gp --memory-limit 0", &["--memory-limit"]),
