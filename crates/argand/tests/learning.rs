@@ -1,6 +1,6 @@
 //! Gaussian process classification as in Section 5.2 of the paper, beside the results of its authors: slow, so it only runs with
 //! `cargo test --release -p argand --test learning -- --ignored --nocapture`, with `ARGAND_DATA` set.
-
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::cast_possible_truncation, reason = "rows are few")]
 
 mod common;

@@ -1,4 +1,6 @@
 //! Models against their definitions, against exact Gaussian processes, and against refits from scratch.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::cast_possible_truncation, reason = "rounding is meant")]
 
 use argand::model::{
     ClassTargets, ExactGp, GpClassifier, GpOptions, GpPrediction, GpRegressor, Gram, Labels, Pipeline, Preparation,
@@ -176,13 +178,10 @@ fn naive_ridge(problem: &Problem, rows: &[usize], targets: &[f64], lambda: f64) 
     for pivot in 0..size {
         let best = (pivot..size).max_by(|&a, &b| system[a][pivot].abs().total_cmp(&system[b][pivot].abs())).unwrap();
         system.swap(pivot, best);
-        for row in 0..size {
-            if row != pivot {
-                let factor = system[row][pivot] / system[pivot][pivot];
-                for column in pivot..=size {
-                    system[row][column] -= factor * system[pivot][column];
-                }
-            }
+        let chosen = system[pivot].clone();
+        for (_, row) in system.iter_mut().enumerate().filter(|(row, _)| *row != pivot) {
+            let factor = row[pivot] / chosen[pivot];
+            row.iter_mut().zip(&chosen).skip(pivot).for_each(|(value, chosen)| *value -= factor * chosen);
         }
     }
     (0..size).map(|i| system[i][size] / system[i][i]).collect()

@@ -59,7 +59,7 @@ impl ClassTargets {
             return Err(Error::invalid("labels", "at least one row of every class", format!("none of class {class}")));
         }
         let noise = [0.0, 1.0].map(|y| (1.0 + 1.0 / (y + alpha)).ln());
-        let targets = [0, 1].map(|y| (f64::from(y) + alpha).ln() - noise[y as usize] / 2.0);
+        let targets = [(0.0, noise[0]), (1.0, noise[1])].map(|(y, noise): (f64, f64)| (y + alpha).ln() - noise / 2.0);
         let (rows, classes): (f64, _) = (counts.iter().sum(), counts.len() as f64);
         let shares: Vec<f64> = counts.iter().map(|count| (count / rows).ln()).collect();
         let mean_target = ((classes - 1.0) * targets[0] + targets[1]) / classes;
@@ -317,7 +317,7 @@ impl GpClassifier {
     pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
         let header: ClassifierHeader = archive.header(CLASSIFIER)?;
         let (dim, classes) = (header.recipe.spec.features, header.means.len());
-        let length = dim.checked_mul(classes).unwrap_or(usize::MAX);
+        let length = dim.saturating_mul(classes);
         let weights = archive.take_f64("weights", length)?;
         Ok(Self { weights, factors: PackedFactor::load(&mut archive, classes, dim)?, header })
     }
@@ -495,7 +495,7 @@ impl GpRegressor {
     pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
         let header: RegressorHeader = archive.header(REGRESSOR)?;
         let dim = header.recipe.spec.features;
-        let weights = archive.take_f64("weights", dim.checked_mul(header.means.len()).unwrap_or(usize::MAX))?;
+        let weights = archive.take_f64("weights", dim.saturating_mul(header.means.len()))?;
         Ok(Self { weights, factors: PackedFactor::load(&mut archive, 1, dim)?, header })
     }
 }

@@ -472,9 +472,8 @@ pub(crate) mod tests {
         let mut stream = Stream::new(9, Purpose::Sample, 3, 0);
         #[allow(clippy::cast_possible_truncation, reason = "rounding is meant")]
         let features = (0..rows * dim).map(|_| stream.uniform() as f32 - 0.3).collect();
-        let labels =
-            (0..rows).map(|row| if row < 2 * classes as usize { row as u32 % classes } else { stream.below(classes) });
-        (Recipe::from(Spec::new(3, 2, dim)), features, labels.collect())
+        let labels = (0..).map(|row| if row < 2 * classes { row % classes } else { stream.below(classes) });
+        (Recipe::from(Spec::new(3, 2, dim)), features, labels.take(rows).collect())
     }
 
     fn one_hot(labels: &[u32], classes: usize) -> Vec<f64> {

@@ -210,7 +210,7 @@ impl Ridge {
     /// [`Error::Archive`].
     pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
         let header: Header = archive.header(KIND)?;
-        let length = header.recipe.spec.features.checked_mul(header.intercepts.len()).unwrap_or(usize::MAX);
+        let length = header.recipe.spec.features.saturating_mul(header.intercepts.len());
         Ok(Self { weights: archive.take_f64("weights", length)?, header })
     }
 }

@@ -35,7 +35,9 @@ impl Cholesky {
             Default::default(),
         );
         let pivots = (0..size).map(|i| matrix[(i, i)]).fold(f64::INFINITY, f64::min);
-        if done.is_err() || !(pivots * pivots > f64::EPSILON * largest) {
+        // A pivot that is not a number is no larger than anything.
+        let regular = pivots * pivots > f64::EPSILON * largest;
+        if done.is_err() || !regular {
             return Err(Error::Singular { what: what.to_owned(), advice });
         }
         Ok(Self { lower: matrix })
@@ -251,8 +253,8 @@ mod tests {
             let factor = Cholesky::new(matrix.clone(), "A", "").unwrap();
             let right: Vec<f64> = (0..dim).map(|i| (i as f64).sin()).collect();
             let [half, solution] = factor.solve(&right);
-            for i in 0..dim {
-                let residual = (0..dim).map(|j| full(i, j) * solution[j]).sum::<f64>() - right[i];
+            for (i, right) in right.iter().enumerate() {
+                let residual = (0..dim).map(|j| full(i, j) * solution[j]).sum::<f64>() - right;
                 assert!(residual.abs() < 1e-10, "{residual}");
             }
             let quadratic: f64 = right.iter().zip(&solution).map(|(a, b)| a * b).sum();

@@ -1,5 +1,6 @@
 //! The optimiser.
 
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::error::Error;
@@ -54,8 +55,6 @@ impl Adam {
             }
         }
         self.steps += 1;
-        let [mean_share, square_share] = Self::BETA.map(|beta| f32::from_f64(1.0 - beta));
-        let [keep_mean, keep_square] = Self::BETA.map(f32::from_f64);
         // From 2⁵³ steps on both powers are zero anyhow.
         let [mean_bias, square_bias] = Self::BETA.map(|beta| 1.0 - libm::pow(beta, self.steps as f64));
         let rate = f32::from_f64(learning_rate / mean_bias);
@@ -65,23 +64,7 @@ impl Adam {
             .zip(gradients.par_chunks(Self::CHUNK))
             .zip(self.first.par_chunks_mut(Self::CHUNK).zip(self.second.par_chunks_mut(Self::CHUNK)))
             .map(|((parameters, gradients), (first, second))| {
-                // Element by element and without fused operations: every instruction set gives the same bits.
-                pulp::Arch::new().dispatch(
-                    #[inline(always)]
-                    || {
-                        let moments = first.iter_mut().zip(second.iter_mut());
-                        let mut finite = true;
-                        for ((parameter, &gradient), (first, second)) in
-                            parameters.iter_mut().zip(gradients).zip(moments)
-                        {
-                            *first = keep_mean * *first + mean_share * gradient;
-                            *second = keep_square * *second + square_share * (gradient * gradient);
-                            *parameter -= rate * *first / ((*second * unbias).sqrt() + Self::EPSILON);
-                            finite &= (*second * unbias + parameter.abs()).is_finite();
-                        }
-                        finite
-                    },
-                )
+                pulp::Arch::new().dispatch(Step { rate, unbias, parameters, gradients, first, second })
             })
             .reduce(|| true, |one, other| one & other);
         if finite {
@@ -90,6 +73,38 @@ impl Adam {
             let expected = "finite numbers whose squares fit into f32: scale the rows, or lower the learning rate";
             Err(Error::invalid("gradients", expected, format!("larger ones in step {}", self.steps)))
         }
+    }
+}
+
+/// A step of some parameters; tells whether all of them stay finite. Element by element and without fused operations, it
+/// gives the same bits with every instruction set.
+struct Step<'a> {
+    rate: f32,
+    unbias: f32,
+    parameters: &'a mut [f32],
+    gradients: &'a [f32],
+    first: &'a mut [f32],
+    second: &'a mut [f32],
+}
+
+impl WithSimd for Step<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> bool {
+        let Self { rate, unbias, parameters, gradients, first, second } = self;
+        let [mean_share, square_share] = Adam::BETA.map(|beta| f32::from_f64(1.0 - beta));
+        let [keep_mean, keep_square] = Adam::BETA.map(f32::from_f64);
+        let mut finite = true;
+        for ((parameter, &gradient), (first, second)) in
+            parameters.iter_mut().zip(gradients).zip(first.iter_mut().zip(second))
+        {
+            *first = keep_mean * *first + mean_share * gradient;
+            *second = keep_square * *second + square_share * (gradient * gradient);
+            *parameter -= rate * *first / ((*second * unbias).sqrt() + Adam::EPSILON);
+            finite &= (*second * unbias + parameter.abs()).is_finite();
+        }
+        finite
     }
 }
 

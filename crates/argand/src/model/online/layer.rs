@@ -2,6 +2,7 @@
 
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -38,24 +39,15 @@ impl Pooling {
         if self == Self::default() {
             return;
         }
-        features.par_chunks_mut(columns).for_each(|row| {
-            pulp::Arch::new().dispatch(
-                #[inline(always)]
-                || {
-                    self.root(row);
-                    let norm = if self.l2 { dot(row, row).sqrt() } else { 0.0 };
-                    if norm > 0.0 {
-                        row.iter_mut().for_each(|value| *value = f32::from_f64(f64::from(*value) / norm));
-                    }
-                },
-            );
-        });
+        features.par_chunks_mut(columns).for_each(|row| pulp::Arch::new().dispatch(Pool { pooling: self, row }));
     }
 
     #[inline(always)]
     fn root(self, row: &mut [f32]) {
         if self.signed_sqrt {
-            row.iter_mut().for_each(|value| *value /= (value.abs() + ROOT_OFFSET).sqrt());
+            for value in row {
+                *value /= (value.abs() + ROOT_OFFSET).sqrt();
+            }
         }
     }
 
@@ -89,17 +81,48 @@ impl Pooling {
     }
 }
 
+/// Pools one row. Every instruction set gives the same bits.
+struct Pool<'a> {
+    pooling: Pooling,
+    row: &'a mut [f32],
+}
+
+impl WithSimd for Pool<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { pooling, row } = self;
+        pooling.root(row);
+        let norm = if pooling.l2 { dot(row, row).sqrt() } else { 0.0 };
+        if norm > 0.0 {
+            let factor = 1.0 / norm;
+            for value in row {
+                *value = f32::from_f64(f64::from(*value) * factor);
+            }
+        }
+    }
+}
+
 /// ⟨a, b⟩ in double precision, summed in an order that depends on the length alone.
 #[inline(always)]
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
-    const LANES: usize = 8;
-    let product = |(&a, &b): (&f32, &f32)| f64::from(a) * f64::from(b);
+    const LANES: usize = 16;
+    let ((a, rest_a), (b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut sums = [0.0; LANES];
-    let (mut a, mut b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    for (a, b) in a.by_ref().zip(b.by_ref()) {
-        sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, pair)| *sum += product(pair));
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            sums[lane] += f64::from(a[lane]) * f64::from(b[lane]);
+        }
     }
-    sums.iter().sum::<f64>() + a.remainder().iter().zip(b.remainder()).map(product).sum::<f64>()
+    let mut sum = 0.0;
+    for lane in sums {
+        sum += lane;
+    }
+    for (&a, &b) in rest_a.iter().zip(rest_b) {
+        sum += f64::from(a) * f64::from(b);
+    }
+    sum
 }
 
 /// Loss and errors of a classifier on some rows; scores of blocks add up.
