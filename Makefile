@@ -26,7 +26,7 @@ test-rust:
 test-python: $(VENV)/installed
 	$(IN_VENV)ruff format --check --quiet $(PACKAGE)
 	$(IN_VENV)ruff check --quiet $(PACKAGE)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(IN_VENV)maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
+	PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(VENV) $(IN_VENV)maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
 	cd $(PACKAGE) && $(IN_VENV)python -m pytest --quiet -m "not slow"
 
 # A wheel for this machine in dist/, tried in an empty environment.
