@@ -3,8 +3,9 @@
 #![allow(clippy::cast_possible_truncation, reason = "rounding is meant")]
 
 use argand::model::{
-    ClassTargets, ExactGp, GpClassifier, GpOptions, GpPrediction, GpRegressor, Gram, Labels, Pipeline, Preparation,
-    PreparationFit, Recipe, Ridge, RidgePath, Scaling, Targets, Variances, largest, mean_negative_log_likelihood,
+    Archive, ClassTargets, ExactGp, GpClassifier, GpOptions, GpPrediction, GpRegressor, Gram, Labels, Pipeline,
+    Preparation, PreparationFit, Recipe, Ridge, RidgePath, Scaling, Targets, Variances, largest,
+    mean_negative_log_likelihood,
 };
 use argand::rng::{Purpose, Stream};
 use argand::theory::kernel_matrix;
@@ -398,6 +399,16 @@ fn on_features(pipeline: &Pipeline<f32>, x: &[f32], mut consume: impl FnMut(std:
         .unwrap();
 }
 
+/// The bytes of a model with another header.
+fn with_header(bytes: &[u8], change: impl Fn(&str) -> String) -> Vec<u8> {
+    let length = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
+    let header = change(std::str::from_utf8(&bytes[16..16 + length]).unwrap());
+    let mut changed = [&bytes[..12], &u32::try_from(header.len()).unwrap().to_le_bytes(), header.as_bytes()].concat();
+    changed.extend_from_slice(&bytes[16 + length..bytes.len() - 4]);
+    let sum = crc32fast::hash(&changed).to_le_bytes();
+    [changed, sum.to_vec()].concat()
+}
+
 #[test]
 fn damaged_models_are_errors() {
     let problem = problem(60);
@@ -407,4 +418,28 @@ fn damaged_models_are_errors() {
     assert!(Ridge::from_archive(model.to_archive()).unwrap_err().to_string().contains("\"gp-classifier\""));
     assert!(GpClassifier::from_archive(gram.to_archive()).is_err());
     assert_eq!(model.recipe().preparation, Preparation::none());
+    // Lengths that contradict each other, under a checksum that is right.
+    let ridge = Ridge::fit(&gram, 1.0).unwrap();
+    for (archive, from, to) in [
+        (ridge.to_archive(), "\"intercepts\":[", "\"intercepts\":[0.5,"),
+        (model.to_archive(), "\"means\":[", "\"means\":[0.5,"),
+        (model.to_archive(), "\"features\":25", "\"features\":26"),
+    ] {
+        let bytes = with_header(&archive.to_bytes(), |header| {
+            assert!(header.contains(from), "{header}");
+            header.replace(from, to)
+        });
+        let archive = Archive::from_bytes(&bytes).unwrap();
+        assert!(Ridge::from_archive(archive.clone()).is_err() && GpClassifier::from_archive(archive).is_err());
+    }
+    let empty = |name: &str, header: &str| {
+        let start = header.find(name).unwrap() + name.len();
+        let end = start + header[start..].find(']').unwrap();
+        format!("{}{}", &header[..start], &header[end..])
+    };
+    let bytes = with_header(&ridge.to_archive().to_bytes(), |header| {
+        empty("\"intercepts\":[", header).replace("\"length\":75", "\"length\":0")
+    });
+    let error = Archive::from_bytes(&bytes).and_then(Ridge::from_archive).unwrap_err();
+    assert!(matches!(error, Error::Archive(_)), "{error}");
 }

@@ -230,6 +230,11 @@ impl Archive {
     }
 }
 
+/// Checks that a model that was read predicts something.
+pub(crate) fn check_columns(columns: usize) -> Result<(), Error> {
+    if columns == 0 { Err(Error::Archive("it has no classes or targets".to_owned())) } else { Ok(()) }
+}
+
 fn check<T: Copy>(name: &str, values: Vec<T>, length: usize, finite: impl Fn(T) -> bool) -> Result<Vec<T>, Error> {
     if values.len() != length {
         return Err(Error::Archive(format!("the array \"{name}\" has {} numbers, not {length}", values.len())));

@@ -4,7 +4,7 @@ use faer::Mat;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::archive::Archive;
+use super::archive::{Archive, check_columns};
 use super::gram::{Gram, Targets, check_classes};
 use super::recipe::Recipe;
 use super::solve::{Cholesky, Eigen, PackedFactor, linear};
@@ -317,6 +317,7 @@ impl GpClassifier {
     pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
         let header: ClassifierHeader = archive.header(CLASSIFIER)?;
         let (dim, classes) = (header.recipe.spec.features, header.means.len());
+        check_columns(classes)?;
         let length = dim.saturating_mul(classes);
         let weights = archive.take_f64("weights", length)?;
         Ok(Self { weights, factors: PackedFactor::load(&mut archive, classes, dim)?, header })
@@ -495,6 +496,7 @@ impl GpRegressor {
     pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
         let header: RegressorHeader = archive.header(REGRESSOR)?;
         let dim = header.recipe.spec.features;
+        check_columns(header.means.len())?;
         let weights = archive.take_f64("weights", dim.saturating_mul(header.means.len()))?;
         Ok(Self { weights, factors: PackedFactor::load(&mut archive, 1, dim)?, header })
     }

@@ -7,7 +7,7 @@ use faer::{Accum, Mat, MatRef, Par};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::archive::Archive;
+use super::archive::{Archive, check_columns};
 use super::gram::{Gram, Labels, Targets};
 use super::recipe::Recipe;
 use super::solve::{Cholesky, Eigen, linear};
@@ -210,6 +210,7 @@ impl Ridge {
     /// [`Error::Archive`].
     pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
         let header: Header = archive.header(KIND)?;
+        check_columns(header.intercepts.len())?;
         let length = header.recipe.spec.features.saturating_mul(header.intercepts.len());
         Ok(Self { weights: archive.take_f64("weights", length)?, header })
     }

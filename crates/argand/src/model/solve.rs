@@ -135,8 +135,8 @@ impl PackedFactor {
         let values = archive.take_f32("factors", size.checked_mul(count).ok_or_else(too_large)?)?;
         let factor = |values: &[f32]| Self { dim, values: values.to_vec() };
         let factors: Vec<_> = values.chunks_exact(size).map(factor).collect();
-        let mut places = (0..dim).map(|row| row * (row + 3) / 2);
-        if factors.iter().any(|factor| places.any(|at| factor.values[at] <= 0.0)) {
+        let diagonal = |factor: &Self| (0..dim).all(|row| factor.values[row * (row + 3) / 2] > 0.0);
+        if !factors.iter().all(diagonal) {
             return Err(Error::Archive("a factor has a diagonal that is not positive".to_owned()));
         }
         Ok(factors)
