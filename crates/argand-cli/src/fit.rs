@@ -456,9 +456,8 @@ impl Work<'_> {
         if let Some(lambda) = self.arguments.ridge.lambda {
             return Ridge::fit(&gram, lambda).map_err(wrong);
         }
-        // Half decades around 1.
-        let lambdas: Vec<f64> = (-12..=12).map(|half| 10_f64.powf(f64::from(half) / 2.0)).collect();
         let path = RidgePath::new(&gram).map_err(wrong)?;
+        let lambdas = path.lambdas();
         let errors = match self.validation {
             Some(validation) => {
                 let other = self.gram(validation, false, "validation ")?;

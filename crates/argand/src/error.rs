@@ -44,7 +44,7 @@ pub enum Error {
     },
     /// A sketch would need more memory than allowed.
     #[error(
-        "the sketch needs {needed} bytes, more than the limit of {limit}; lower features or degree, or raise the limit"
+        "{needed} bytes of memory are needed, more than the limit of {limit}; lower features or degree, or raise the limit"
     )]
     TooLarge {
         /// Bytes the sketch and one thread's scratch need; `u64::MAX` when the number itself overflows.

@@ -278,6 +278,33 @@ fn singular_systems_have_documented_answers() {
     assert!(matches!(GpClassifier::fit(&apart, &huge), Err(Error::Singular { .. })));
 }
 
+/// Rows that nobody scaled: products of 10⁸ and more beside a penalty and noise of about 1. Sums in f32 would drown them.
+#[test]
+fn long_rows_are_learnt_from_as_short_ones() {
+    let mut problem = problem(150);
+    let [kernel, cross, own] = problem.parts(100);
+    let factor = 1e4_f32;
+    problem.features.iter_mut().for_each(|value| *value *= factor);
+    let square = f64::from(factor * factor);
+    let [kernel, cross, own] = [kernel, cross, own].map(|part| part.iter().map(|k| k * square).collect::<Vec<f64>>());
+    let gram = problem.gram(Targets::ClassesApart(3), 0..100);
+    let model = GpClassifier::fit(&gram, &GpOptions::default()).unwrap();
+    let exact = ExactGp::classes(&kernel, &problem.classes[..100], 3, &GpOptions::default()).unwrap();
+    let (got, want) = (model.predict(problem.table(100..150)).unwrap(), exact.predict(&cross, &own).unwrap());
+    assert_close(&got.means, &want.means, 1e-2, "mean");
+    assert_close(&got.variances, &want.variances, 1e-2, "variance");
+    let gram = problem.gram(Targets::Values(1), 0..100);
+    let rows: Vec<usize> = (0..100).collect();
+    let naive = naive_ridge(&problem, &rows, &problem.targets, 1.0);
+    let want: Vec<f64> = (100..150).map(|row| predict_naive(&problem, &naive, row)).collect();
+    let path = RidgePath::new(&gram).unwrap();
+    for model in [Ridge::fit(&gram, 1.0).unwrap(), path.at(1.0).unwrap()] {
+        assert_close(&model.predict(problem.table(100..150)).unwrap(), &want, 1e-3, "prediction");
+    }
+    // The penalties to choose from grow with the features.
+    assert!(path.lambdas()[24] > square && path.lambdas()[0] < 1.0);
+}
+
 /// Many more features than dimensions: the rounding of what does not vary is no signal.
 #[test]
 fn noise_is_found_among_redundant_features() {

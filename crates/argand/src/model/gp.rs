@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::archive::{Archive, check_columns};
 use super::gram::{Gram, Targets, check_classes};
 use super::recipe::Recipe;
-use super::solve::{Cholesky, Eigen, PackedFactor, linear};
+use super::solve::{Cholesky, Eigen, PackedFactor, check_finite, linear};
 use crate::error::Error;
 use crate::rng::{Purpose, Stream};
 use crate::rows::{Input, Rows};
@@ -165,7 +165,7 @@ fn check_positive(argument: &str, value: f64) -> Result<f64, Error> {
 /// Section 5.2 of the paper; Milios et al. (2018) for the targets. The identity for two noise levels is ours.
 ///
 /// # Cost
-/// D³/3 operations per class after the pass over the rows; D² per class and predicted row. Memory 2D² bytes per class.
+/// D³/3 operations per class after the pass over the rows; D² per class and predicted row. Memory 4D² bytes per class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpClassifier {
     header: ClassifierHeader,
@@ -215,6 +215,7 @@ impl GpClassifier {
                 .map(|(own, all)| scale.sqrt() * (inside / members * own + outside / others * (all - own)))
                 .collect();
             let [half, mut solution] = factor.solve(&right);
+            check_finite(&solution)?;
             solution.iter_mut().for_each(|weight| *weight *= scale.sqrt());
             let count = gram.target_sums()[class];
             let fit = [(inside, members, count), (outside, others, rows - count)];
@@ -423,6 +424,7 @@ impl GpRegressor {
         let (mut weights, mut explained) = (Vec::new(), 0.0);
         for column in 0..columns {
             let [half, solution] = factor.solve(&centred(column));
+            check_finite(&solution)?;
             explained += half.iter().map(|value| value * value).sum::<f64>() * kernel / (noise * noise);
             weights.extend(solution.iter().map(|weight| weight * kernel / noise));
         }

@@ -18,8 +18,8 @@ pub(crate) struct Triangle {
     values: Vec<f64>,
 }
 
-/// Rows whose products are summed up in f32 before they are added up in f64.
-const CHUNK: usize = 4096;
+/// Rows whose products are summed up before they are added to those of others.
+const CHUNK: usize = 2048;
 
 impl Triangle {
     fn zeros(dim: usize) -> Self {
@@ -112,7 +112,7 @@ impl Labels<'_> {
 ///
 /// # Formula
 /// n, Φᵀ1, ΦᵀΦ (of all rows or of every class), ΦᵀY, Yᵀ1 and diag(YᵀY); Y has a column of zeros and ones for every class.
-/// Products of features are rounded to f32 in blocks of 4,096 rows and added up in f64; everything else is in f64.
+/// Features are f32, all sums f64.
 ///
 /// # Cost
 /// n·D² operations in all, also with the products of every class apart. Memory 4D² bytes, or that for every class.
@@ -221,7 +221,7 @@ impl Gram {
                 let columns = target_columns(rows, labels, self.targets.columns());
                 let moments = self.moments.par_chunks_mut(columns.len() + 1).enumerate().with_min_len(64);
                 moments.for_each(|(feature, moments)| {
-                    let values: Vec<f64> = packed.feature(feature).map(f64::from).collect();
+                    let values: Vec<f64> = packed.feature(feature).collect();
                     moments[0] += values.iter().sum::<f64>();
                     moments[1..].iter_mut().zip(&columns).for_each(|(sum, column)| *sum += column.dot(&values));
                 });
@@ -519,7 +519,7 @@ pub(crate) mod tests {
                 };
                 gram.update(table, labels).unwrap();
                 let [products, moments, sums] = naive(&features, &hot, dim, 3);
-                assert_close(&gram.products(), &products, 1e-6);
+                assert_close(&gram.products(), &products, 1e-12);
                 let got: Vec<f64> = (0..3).flat_map(|column| gram.moments(column)).collect();
                 assert_close(&got, &moments, 1e-12);
                 assert_close(&gram.feature_sums(), &sums, 1e-12);
@@ -551,7 +551,7 @@ pub(crate) mod tests {
             sum.merge(&of(123..500)).unwrap();
             assert_eq!(sum.rows(), 500);
             assert_eq!(sum.target_sums(), whole.target_sums());
-            assert_close(&sum.products(), &whole.products(), 1e-6);
+            assert_close(&sum.products(), &whole.products(), 1e-12);
             let threads = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
             assert_eq!(threads.install(|| of(0..500)), whole, "one thread and several");
         }

@@ -147,10 +147,7 @@ impl Columns {
             }
             return Ok(OwnedRows::Sparse { columns, starts, columns_of, values });
         }
-        if matches!(input, Input::Sparse(_)) && columns > WIDEST_DENSE {
-            let expected = format!("none or unit for sparse rows of more than {WIDEST_DENSE} columns");
-            return Err(Error::invalid("scaling", expected, "one that makes them dense"));
-        }
+        check_width(input)?;
         let (mut values, mut row) = (Vec::with_capacity(rows * columns), vec![0.0; columns]);
         for index in 0..rows {
             read_row(input, index, &mut row);
@@ -160,6 +157,15 @@ impl Columns {
         }
         Ok(OwnedRows::Dense { rows, columns, values })
     }
+}
+
+/// Checks that rows may be made dense.
+fn check_width<T: Scalar>(input: &Input<'_, T>) -> Result<(), Error> {
+    if matches!(input, Input::Sparse(_)) && input.columns() > WIDEST_DENSE {
+        let expected = format!("none or unit for sparse rows of more than {WIDEST_DENSE} columns");
+        return Err(Error::invalid("scaling", expected, "one that makes them dense"));
+    }
+    Ok(())
 }
 
 fn read_row<T: Scalar>(input: &Input<'_, T>, index: usize, row: &mut [f64]) {
@@ -185,6 +191,8 @@ pub struct PreparationFit {
 
 #[derive(Debug, Clone)]
 struct Statistics {
+    dim: usize,
+    /// Empty before the first rows.
     smallest: Vec<f64>,
     mean: Vec<f64>,
     squares: Vec<f64>,
@@ -194,10 +202,7 @@ impl PreparationFit {
     /// For tables with these numbers of columns.
     #[must_use]
     pub fn new(scaling: Scaling, dims: &[usize]) -> Self {
-        let table = |&dim: &usize| {
-            let dim = if matches!(scaling, Scaling::None | Scaling::Unit) { 0 } else { dim };
-            Statistics { smallest: vec![f64::INFINITY; dim], mean: vec![0.0; dim], squares: vec![0.0; dim] }
-        };
+        let table = |&dim: &usize| Statistics { dim, smallest: vec![], mean: vec![], squares: vec![] };
         Self { scaling, rows: 0, tables: dims.iter().map(table).collect() }
     }
 
@@ -219,13 +224,17 @@ impl PreparationFit {
             return Err(Error::invalid("inputs", format!("{} tables", self.tables.len()), inputs.len()));
         }
         for (input, table) in inputs.iter().zip(&self.tables) {
-            if input.columns() != table.mean.len() {
-                return Err(Error::invalid("input", format!("{} columns", table.mean.len()), input.columns()));
+            if input.columns() != table.dim {
+                return Err(Error::invalid("input", format!("{} columns", table.dim), input.columns()));
             }
+            check_width(input)?;
             input.check_finite("input")?;
         }
         let before = self.rows;
         for (input, table) in inputs.iter().zip(&mut self.tables) {
+            table.smallest.resize(table.dim, f64::INFINITY);
+            table.mean.resize(table.dim, 0.0);
+            table.squares.resize(table.dim, 0.0);
             let mut row = vec![0.0; input.columns()];
             for index in 0..input.rows() {
                 read_row(input, index, &mut row);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::archive::{Archive, check_columns};
 use super::gram::{Gram, Labels, Targets};
 use super::recipe::Recipe;
-use super::solve::{Cholesky, Eigen, linear};
+use super::solve::{Cholesky, Eigen, check_finite, linear};
 use crate::error::Error;
 use crate::rows::{Input, Rows};
 
@@ -135,10 +135,11 @@ impl Ridge {
         };
         let factor = Cholesky::with_floor(matrix, lambda, "the regularised Gram matrix", "use a larger lambda, or 0")?;
         let weights = centred.moments.iter().flat_map(|moments| factor.solve(moments)[1].clone()).collect();
-        Ok(Self::assemble(gram, &centred, lambda, weights))
+        Self::assemble(gram, &centred, lambda, weights)
     }
 
-    fn assemble(gram: &Gram, centred: &Centred, lambda: f64, weights: Vec<f64>) -> Self {
+    fn assemble(gram: &Gram, centred: &Centred, lambda: f64, weights: Vec<f64>) -> Result<Self, Error> {
+        check_finite(&weights)?;
         let header = Header {
             recipe: gram.recipe().clone(),
             rows: gram.rows(),
@@ -146,7 +147,8 @@ impl Ridge {
             lambda,
             intercepts: centred.intercepts(&weights),
         };
-        Self { header, weights }
+        check_finite(&header.intercepts)?;
+        Ok(Self { header, weights })
     }
 
     /// Predicted targets, or scores of classes: row by row.
@@ -219,7 +221,7 @@ impl Ridge {
 /// Ridge models for all λ from one eigendecomposition.
 ///
 /// # Formula
-/// With the centred Gram QEQᵀ and z = QᵀΦᵀ(y − ȳ): w(λ) = Q z/(E + λ). Eigenvalues below the rounding of f32 features count as
+/// With the centred Gram QEQᵀ and z = QᵀΦᵀ(y − ȳ): w(λ) = Q z/(E + λ). Eigenvalues below 10⁻¹² of the largest count as
 /// zeros, and for λ = 0 their directions are left out.
 ///
 /// # Cost
@@ -268,7 +270,14 @@ impl<'a> RidgePath<'a> {
             self.eigen.rotate_back(&rotated.iter().zip(&inverses).map(|(z, inverse)| z * inverse).collect::<Vec<_>>())
         };
         let weights = self.rotated.iter().flat_map(solve).collect();
-        Ok(Ridge::assemble(self.gram, &self.centred, lambda, weights))
+        Ridge::assemble(self.gram, &self.centred, lambda, weights)
+    }
+
+    /// Penalties to choose from: 25 from 10⁻¹² to 1 times the largest eigenvalue, by equal factors. Without any, those around 1.
+    #[must_use]
+    pub fn lambdas(&self) -> Vec<f64> {
+        let largest = self.eigen.values.last().copied().filter(|&largest| largest > 0.0).unwrap_or(1.0);
+        (0..25).map(|step| largest * 10_f64.powf(f64::from(step) / 2.0 - 12.0)).collect()
     }
 
     /// The effective number of parameters: 1 + Σ e/(e + λ).

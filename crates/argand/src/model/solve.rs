@@ -43,7 +43,7 @@ impl Cholesky {
         Ok(Self { lower: matrix })
     }
 
-    /// As [`Cholesky::new`] for a matrix with eigenvalues of at least `floor`, but for the rounding of products in f32: where that
+    /// As [`Cholesky::new`] for a matrix with eigenvalues of at least `floor`, but for rounding: where that
     /// has made it indefinite, the eigenvalues below are lifted to `floor`, which gives the nearest matrix of the kind.
     pub(crate) fn with_floor(
         matrix: impl Fn() -> Mat<f64>,
@@ -83,20 +83,19 @@ impl Cholesky {
         right.col_iter().map(|column| column.squared_norm_l2()).collect()
     }
 
-    /// L divided by a number, rounded, to be kept.
-    #[allow(clippy::cast_possible_truncation, reason = "rounding to f32 is the purpose")]
+    /// L divided by a number, to be kept.
     pub(crate) fn packed(&self, divisor: f64) -> PackedFactor {
         let dim = self.lower.nrows();
         let rows = (0..dim).flat_map(|row| (0..=row).map(move |column| (row, column)));
-        PackedFactor { dim, values: rows.map(|at| (self.lower[at] / divisor) as f32).collect() }
+        PackedFactor { dim, values: rows.map(|at| self.lower[at] / divisor).collect() }
     }
 }
 
-/// A lower triangular matrix L in f32, row by row: φᵀ(LLᵀ)⁻¹φ is a variance.
+/// A lower triangular matrix L, row by row: φᵀ(LLᵀ)⁻¹φ is a variance.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PackedFactor {
     dim: usize,
-    values: Vec<f32>,
+    values: Vec<f64>,
 }
 
 /// Rows whose variances are computed together.
@@ -105,7 +104,7 @@ const VARIANCE_ROWS: usize = 256;
 impl PackedFactor {
     /// ‖L⁻¹φ‖² of every row φ.
     pub(crate) fn variances(&self, features: Rows<'_, f32>) -> Vec<f64> {
-        let mut lower = Mat::<f32>::zeros(self.dim, self.dim);
+        let mut lower = Mat::<f64>::zeros(self.dim, self.dim);
         let mut rest = &self.values[..];
         for row in 0..self.dim {
             let values;
@@ -115,25 +114,24 @@ impl PackedFactor {
         let starts: Vec<usize> = (0..features.rows()).step_by(VARIANCE_ROWS).collect();
         let blocks = starts.into_par_iter().map(|start| {
             let count = VARIANCE_ROWS.min(features.rows() - start);
-            let mut right = Mat::from_fn(self.dim, count, |i, row| features.row(start + row)[i]);
+            let mut right = Mat::from_fn(self.dim, count, |i, row| f64::from(features.row(start + row)[i]));
             solve_lower_triangular_in_place(lower.as_ref(), right.as_mut(), Par::Seq);
-            let square = |value: &f32| f64::from(*value) * f64::from(*value);
-            right.col_iter().map(|column| column.iter().map(square).sum::<f64>()).collect::<Vec<f64>>()
+            right.col_iter().map(|column| column.squared_norm_l2()).collect::<Vec<f64>>()
         });
         blocks.flatten().collect()
     }
 
     /// Appends factors to an archive.
     pub(crate) fn save(factors: &[Self], archive: Archive) -> Archive {
-        archive.with_f32("factors", factors.iter().flat_map(|factor| &factor.values).copied().collect())
+        archive.with_f64("factors", factors.iter().flat_map(|factor| &factor.values).copied().collect())
     }
 
     /// `count` factors that [`save`](Self::save) wrote.
     pub(crate) fn load(archive: &mut Archive, count: usize, dim: usize) -> Result<Vec<Self>, Error> {
         let too_large = || Error::Archive("its header claims more than any memory".to_owned());
         let size = dim.checked_add(1).and_then(|next| dim.checked_mul(next)).ok_or_else(too_large)? / 2;
-        let values = archive.take_f32("factors", size.checked_mul(count).ok_or_else(too_large)?)?;
-        let factor = |values: &[f32]| Self { dim, values: values.to_vec() };
+        let values = archive.take_f64("factors", size.checked_mul(count).ok_or_else(too_large)?)?;
+        let factor = |values: &[f64]| Self { dim, values: values.to_vec() };
         let factors: Vec<_> = values.chunks_exact(size).map(factor).collect();
         let diagonal = |factor: &Self| (0..dim).all(|row| factor.values[row * (row + 3) / 2] > 0.0);
         if !factors.iter().all(diagonal) {
@@ -143,6 +141,9 @@ impl PackedFactor {
     }
 }
 
+/// Eigenvalues below this share of the largest are rounding: that of features to f32 is about its square, 10⁻¹⁴.
+const ROUNDING: f64 = 1e-12;
+
 /// A = QEQᵀ with ascending eigenvalues.
 #[derive(Debug, Clone)]
 pub(crate) struct Eigen {
@@ -151,7 +152,7 @@ pub(crate) struct Eigen {
 }
 
 impl Eigen {
-    /// Of A − b bᵀ with A from a Gram; eigenvalues below the rounding of its features count as zeros.
+    /// Of A − b bᵀ with A from a Gram; eigenvalues of no more than rounding count as zeros.
     pub(crate) fn new(triangle: &Triangle, centre: Option<&[f64]>) -> Result<Self, Error> {
         let mut matrix = triangle.combine(1.0, None, 0.0);
         let size = matrix.nrows();
@@ -168,7 +169,7 @@ impl Eigen {
         })?;
         let mut values: Vec<f64> = decomposed.S().column_vector().iter().copied().collect();
         let largest = values.last().copied().unwrap_or(0.0);
-        let rounding = f64::from(f32::EPSILON) * largest;
+        let rounding = ROUNDING * largest;
         values.iter_mut().filter(|value| **value < rounding).for_each(|value| *value = 0.0);
         Ok(Self { values, vectors: decomposed.U().to_owned() })
     }
@@ -186,6 +187,14 @@ impl Eigen {
         }
         sum
     }
+}
+
+/// Checks that solutions are numbers: sums of huge features overflow.
+pub(crate) fn check_finite(solution: &[f64]) -> Result<(), Error> {
+    if solution.iter().all(|value| value.is_finite()) {
+        return Ok(());
+    }
+    Err(Error::Singular { what: "a system of numbers this large".to_owned(), advice: "scale the rows" })
 }
 
 /// φᵀw + b for every row and every column of weights, row by row.
