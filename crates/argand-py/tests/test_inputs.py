@@ -107,12 +107,12 @@ def broken(make, **changes):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (broken(sp.csr_array, indices=(2, 4)), "X.indices: expected columns below 4 in row 0, got 4"),
-        (broken(sp.csr_array, indices=(2, -1)), "X.indices: expected columns below 4 in row 0"),
-        (broken(sp.csr_array, indptr=(1, 9)), "X.indptr: expected 9 to 11 after row 1, got 7"),
-        (broken(sp.csr_array, indptr=(3, 1000)), "X.indptr: expected 7 to 11 after row 2, got 1000"),
-        (broken(sp.csc_array, indices=(2, 3)), "X: indices"),
-        (broken(sp.csc_array, indices=(2, -1)), "X: indices"),
+        (broken(sp.csr_array, indices=(2, 4)), "X.indices: expected indices from 0 to 3, got 4"),
+        (broken(sp.csr_array, indices=(2, -1)), "X.indices: expected indices from 0 to 3, got -1"),
+        (broken(sp.csr_array, indptr=(1, 9)), "X.indptr: expected 4 numbers that rise from 0 to at most 11"),
+        (broken(sp.csr_array, indptr=(3, 1000)), "X.indptr: expected 4 numbers that rise from 0 to at most 11"),
+        (broken(sp.csc_array, indices=(2, 3)), "X.indices: expected indices from 0 to 2, got 3"),
+        (broken(sp.csc_array, indices=(2, -1)), "X.indices: expected indices from 0 to 2, got -1"),
         (broken(sp.coo_array, row=(2, 3)), "X.row: expected indices from 0 to 2"),
         (broken(sp.coo_array, col=(2, -1)), "X.col: expected indices from 0 to 3"),
     ],
@@ -204,3 +204,31 @@ def test_a_million_columns_cost_what_their_non_zeros_cost():
     )
     Z = argand.PolynomialSketch(3, n_components=64, method="tensor-sketch", random_state=0).fit_transform(X)
     assert Z.shape == (2000, 64) and np.isfinite(Z).all()
+
+
+def broken_csr(name):
+    """Matrices that SciPy's constructor takes and its other functions trust."""
+    indices, starts = {
+        "far": ([10**8, 0], [0, 1, 2]),
+        "one too far": ([6, 0], [0, 1, 2]),
+        "negative": ([-1, 0], [0, 1, 2]),
+        "falling starts": ([0, 1], [0, 2, 1]),
+        "starts beyond": ([0, 1], [0, 10**9, 2]),
+    }[name]
+    return sp.csr_array((np.ones(2), np.array(indices, "i4"), np.array(starts, "i4")), shape=(2, 6))
+
+
+@pytest.mark.parametrize("name", ["far", "one too far", "negative", "falling starts", "starts beyond"])
+def test_broken_csr_is_refused_everywhere(name):
+    X = np.random.default_rng(0).random((20, 6))
+    bad, keywords = broken_csr(name), {"n_components": 16, "random_state": 0}
+    sketch = argand.PolynomialSketch(**keywords).fit(X)
+    fused = argand.TensorProductSketch(dims=[3, 3], **keywords).fit(X)
+    ridge = argand.Ridge(**keywords).fit(X, X[:, 0])
+    spherical = argand.SphericalSketch(**keywords).fit(X)
+    calls = [sketch.transform, sketch.fit, sketch.kernel, lambda bad: sketch.kernel(X, bad), fused.transform]
+    calls += [ridge.predict, spherical.transform, spherical.kernel]
+    calls += [lambda bad: argand.variance(bad, bad, degree=2, n_components=8)]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"indices|indptr"):
+            call(bad)

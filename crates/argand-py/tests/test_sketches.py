@@ -389,3 +389,51 @@ def test_an_interrupt_leaves_a_usable_sketch(X):
     with pytest.raises(KeyboardInterrupt):
         sketch.transform(many)
     np.testing.assert_array_equal(sketch.transform(X), argand.PolynomialSketch(**sketch.get_params()).fit_transform(X))
+
+
+def test_a_failed_refit_changes_nothing():
+    rng = np.random.default_rng(0)
+    X, y = rng.random((60, 8)), np.arange(60) % 2
+    model = argand.GPClassifier(n_components=16, random_state=0).fit(X, y)
+    before = model.predict_proba(X)
+    with pytest.raises(ValueError):
+        model.fit(X * 1e30, np.arange(60) % 3)
+    assert np.array_equal(model.predict_proba(X), before)
+    with pytest.raises(ValueError):
+        model.partial_fit(X * 1e30, y)
+    assert np.array_equal(model.predict_proba(X), before)
+    sketch = argand.PolynomialSketch(n_components=16, random_state=0).fit(X)
+    before = sketch.transform(X)
+    with pytest.raises(ValueError):
+        sketch.set_params(method="x").fit(X[:, :3])
+    assert np.array_equal(sketch.transform(X), before)
+
+
+def test_a_fitted_product_splits_tables_as_it_was_fitted():
+    X = np.random.default_rng(0).random((20, 7))
+    parts = [X[:, :3], X[:, 3:]]
+    sketch = argand.TensorProductSketch(n_components=16, random_state=0).fit(parts)
+    assert np.allclose(sketch.kernel(X), sketch.kernel(parts))
+    assert np.isclose(sketch.expected_error(X), sketch.expected_error(parts))
+
+
+def test_one_variance_alone_is_refused_and_single_rows_are_added():
+    X = np.random.default_rng(0).random((20, 5))
+    for keyword in ("alpha", "kernel_variance"):
+        with pytest.raises(ValueError, match="neither"):
+            argand.GPRegressor(n_components=16, **{keyword: 0.5}).fit(X, X[:, 0])
+    model = argand.GPRegressor(n_components=16, random_state=0)
+    model.partial_fit(X[:19], X[:19, 0]).partial_fit(X[19:], X[19:, 0])
+    whole = argand.GPRegressor(n_components=16, random_state=0).fit(X, X[:, 0])
+    assert np.allclose(model.predict(X), whole.predict(X), atol=1e-3)
+
+
+def test_rows_that_nobody_scaled_are_learnt_from():
+    from sklearn.datasets import load_diabetes
+    from sklearn.linear_model import Ridge
+
+    X, y = load_diabetes(return_X_y=True, scaled=False)
+    keywords = {"degree": 2, "coef0": 1.0, "n_components": 400, "random_state": 0}
+    features = argand.PolynomialSketch(**keywords).fit_transform(X)
+    ours, theirs = argand.Ridge(**keywords).fit(X, y).score(X, y), Ridge().fit(features, y).score(features, y)
+    assert abs(ours - theirs) < 0.01, (ours, theirs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from numbers import Integral, Real
 from typing import Any
 
@@ -57,6 +58,22 @@ def seed_of(random_state: Any) -> int:
         return int(check_random_state(random_state).randint(2**32, dtype=np.uint64))
     except ValueError as error:
         raise ValueError(f"random_state: {error}") from None
+
+
+def all_or_nothing(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that changes an estimator completely or, when it fails or is interrupted, not at all."""
+
+    @wraps(method)
+    def guarded(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        before = dict(vars(self))
+        try:
+            return method(self, *arguments, **keywords)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return guarded
 
 
 def threads_of(n_jobs: Any) -> int | None:
@@ -120,17 +137,31 @@ def check_table(X: Any, check: Callable[..., Any] = check_array, name: str = "X"
 
 
 def _check_indices(X: Any, name: str) -> None:
-    """SciPy converts formats without looking at indices, and would read or write beyond its arrays."""
-    if X.format == "csc":
-        try:
-            X.check_format(full_check=True)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-    if X.format == "coo" and X.nnz:
-        for axis, indices in (("row", X.row), ("col", X.col)):
-            size = X.shape[axis == "col"]
-            if indices.min() < 0 or indices.max() >= size:
-                raise ValueError(f"{name}.{axis}: expected indices from 0 to {size - 1}")
+    """SciPy slices, converts and multiplies without looking at indices, and would read or write beyond its arrays."""
+    if X.format in ("csr", "csc", "bsr"):
+        major, minor = X.shape[::-1] if X.format == "csc" else X.shape
+        if X.format == "bsr":
+            major, minor = major // X.blocksize[0], minor // X.blocksize[1]
+        starts = X.indptr
+        stored = min(len(X.indices), len(X.data))
+        if len(starts) != major + 1 or starts[0] != 0 or not _rises(starts) or starts[-1] > stored:
+            raise ValueError(f"{name}.indptr: expected {major + 1} numbers that rise from 0 to at most {stored}")
+        _check_range(f"{name}.indices", X.indices[: starts[-1]], minor)
+    if X.format == "coo":
+        _check_range(f"{name}.row", X.row, X.shape[0])
+        _check_range(f"{name}.col", X.col, X.shape[1])
+
+
+def _rises(starts: np.ndarray) -> bool:
+    # A piece at a time: there may be many rows, and memory for few.
+    pieces = (starts[at : at + 2**14 + 1] for at in range(0, len(starts) - 1, 2**14))
+    return all((piece[1:] >= piece[:-1]).all() for piece in pieces)
+
+
+def _check_range(name: str, indices: np.ndarray, size: int) -> None:
+    if len(indices) and (indices.min() < 0 or indices.max() >= size):
+        bad = indices.min() if indices.min() < 0 else indices.max()
+        raise ValueError(f"{name}: expected indices from 0 to {size - 1}, got {bad}")
 
 
 def native(table: Any, dtype: Any) -> Any:

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
 from . import _argand
-from ._arguments import check_table, integer, native, number, seed_of, text, threads_of
+from ._arguments import all_or_nothing, check_table, integer, native, number, seed_of, text, threads_of
 from ._sketches import check_directions, make_spec
 
 # Features that are in memory at a time.
@@ -47,6 +47,7 @@ class BaseModel(BaseEstimator):
         """Columns of targets, or classes."""
         raise NotImplementedError
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any):
         """Learn from rows and their targets, in one pass.
 
@@ -74,7 +75,7 @@ class BaseModel(BaseEstimator):
         self._check_parameters()
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        keywords = {"reset": reset, "ensure_min_samples": self._fewest_rows}
+        keywords = {"reset": reset, "ensure_min_samples": self._fewest_rows if reset else 1}
         table = check_table(X, partial(validate_data, self, **keywords))
         labels = self._check_labels(y, reset=reset, classes=classes)
         if len(labels) != table.shape[0]:
@@ -117,6 +118,7 @@ class BaseModel(BaseEstimator):
             gram.update(features, np.ascontiguousarray(labels[rows]), threads_of(self.n_jobs))
         return gram
 
+    @all_or_nothing
     def _partial_fit(self, X: Any, y: Any, classes: Any = None):
         first = not hasattr(self, "_gram")
         table, labels = self._check_training(X, y, reset=first, classes=classes)
@@ -626,6 +628,9 @@ class GPRegressor(BaseProcess, BaseRegressor):
         for name in ("alpha", "kernel_variance"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
+        if (self.alpha is None) != (self.kernel_variance is None):
+            missing = "alpha" if self.alpha is None else "kernel_variance"
+            raise ValueError(f"{missing}: expected a number, as the other variance is given, or neither of them")
 
     def _solve(self) -> _argand.Model:
         given = None if self.alpha is None or self.kernel_variance is None else (self.kernel_variance, self.alpha)

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _argand
 from ._arguments import (
+    all_or_nothing,
     check_table,
     check_tables,
     comes_in_pairs,
@@ -56,6 +57,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         dims, parameters = [table.shape[1] for table in tables], self._parameters(len(tables))
         return make_spec(dims, self._is_distinct(), self.n_components, seed, parameters)
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None):
         """Draw the random numbers for tables like X. Only the number of columns and the precision of X matter.
 
@@ -521,8 +523,13 @@ class TensorProductSketch(BaseSketch):
                 del self.feature_names_in_
         return tables
 
+    def _known_dims(self) -> list[int] | None:
+        """The columns of each table as given or, after fit, as found."""
+        given = self._given_dims()
+        return getattr(self, "dims_", None) if given is None else given
+
     def _sample_tables(self, X: Any) -> list[Any]:
-        return self._split(*check_tables(X), self._given_dims())
+        return self._split(*check_tables(X), self._known_dims())
 
     def kernel(self, X: Any, Y: Any = None) -> np.ndarray:
         """The exact kernel matrix that features approximate. Needs no fit.
@@ -538,8 +545,7 @@ class TensorProductSketch(BaseSketch):
         -------
         K : ndarray of shape (n_samples, m_samples)
         """
-        dims = self._given_dims()
-        left = self._split(*check_tables(X), dims)
+        left = self._split(*check_tables(X), self._known_dims())
         right = left if Y is None else self._split(*check_tables(Y, "Y"), [table.shape[1] for table in left], "Y")
         parameters = self._parameters(len(left))
         factors = [polynomial_kernel(x, y, 1, parameters["gamma"], parameters["coef0"]) for x, y in zip(left, right)]

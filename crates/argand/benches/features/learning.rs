@@ -15,16 +15,17 @@ use crate::{Report, Table, best, data, goal, in_rounds};
 
 /// Sums of products at the speed of a matrix product, one thread.
 pub(crate) fn show_gram(report: &Report) {
-    let mut table = Table::new(["D", "matrix product, GFlop/s", "Gram, GFlop/s", "ratio, ≥ 0.85"]);
+    let mut table = Table::new(["D", "matrix product in f64, GFlop/s", "Gram, GFlop/s", "ratio, ≥ 0.85"]);
     for dim in [1024, 2048, 4096] {
         let rows = 4096;
         let features = data(rows * dim);
         let targets = vec![0.0; rows];
         let recipe = Recipe::from(Spec::new(3, 2, dim));
         let mut gram = Gram::new(&recipe, Targets::Values(1)).expect("a small Gram");
-        let mut out = vec![0.0_f32; dim * dim];
-        // Both factors as this library likes them best.
-        let factor = MatRef::from_row_major_slice(&features, dim, rows);
+        let mut out = vec![0.0_f64; dim * dim];
+        // Both factors as this library likes them best, and in the precision of the sums.
+        let factor: Vec<f64> = features.iter().map(|&feature| f64::from(feature)).collect();
+        let factor = MatRef::from_row_major_slice(&factor, dim, rows);
         let [product, sums] = in_rounds(|| {
             let product = best(0.5, || {
                 let out = MatMut::from_column_major_slice_mut(&mut out[..], dim, dim);

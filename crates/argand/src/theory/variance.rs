@@ -148,12 +148,12 @@ impl Formula {
             Field::Real => (variance, variance),
             Field::Complex => (variance, pseudo_variance),
             Field::ComplexToReal => {
-                let half = f64::midpoint(variance, pseudo_variance).max(0.0);
+                let half = not_below_zero(f64::midpoint(variance, pseudo_variance));
                 (half, half)
             }
         };
         // Rounding may leave a negative number where the sketch is exact.
-        Moments { mean, variance: variance.max(0.0), pseudo_variance }
+        Moments { mean, variance: not_below_zero(variance), pseudo_variance }
     }
 
     /// Variance and pseudo-variance of a complex estimate; of a real one, its variance as both.
@@ -232,6 +232,12 @@ impl Formula {
             average(same_row, product(&|[_, _, norms]| norms)),
         ]
     }
+}
+
+/// Rounding may leave a variance just below zero; one that is no number, after an overflow, stays that.
+#[inline(always)]
+fn not_below_zero(variance: f64) -> f64 {
+    if variance < 0.0 { 0.0 } else { variance }
 }
 
 #[inline(always)]
@@ -325,6 +331,14 @@ fn binomials(degree: usize) -> impl Iterator<Item = (usize, f64)> {
 
 #[cfg(test)]
 mod tests {
+    /// Too large is never reported as no variance at all.
+    #[test]
+    fn overflow_is_not_zero() {
+        let large = [1e200, 2e200];
+        let moments = super::variance(&crate::Spec::new(2, 2, 8), &[&large], &[&large]).unwrap().unwrap();
+        assert!(!moments.variance.is_finite(), "{moments:?}");
+    }
+
     use super::*;
     use crate::spec::Method;
 
