@@ -324,8 +324,7 @@ class Ridge(BaseRidge, BaseRegressor):
     n_components : int, default=1000
         The number of features D, rounded up to an even one for ``ctr-`` methods.
     alpha : float, default=1.0
-        The penalty of weights, at least 0. It should be well above the rounding of float32, in which features are
-        computed; 0 gives the smallest weights among the best.
+        The penalty of weights, at least 0; 0 gives the smallest weights among the best.
 
     Attributes
     ----------
