@@ -222,7 +222,10 @@ fn options_are_chosen_on_validation_rows() {
     for validation in ["--validation test.csv", "--validation 0.25", ""] {
         workspace.succeed(&format!("fit train.csv --labels kind --model ridge --features 32 {validation} -o m"));
         let lambda = number(&workspace.succeed("info m").stdout, "lambda");
-        assert!((1e-6..100.0).contains(&lambda), "{lambda}");
+        // Penalties to choose from go from 1e-12 to 1 times the largest eigenvalue, which is about 100 here.
+        assert!((1e-11..1e3).contains(&lambda), "{lambda}");
+        let evaluated = workspace.succeed("evaluate m test.csv --labels kind").stdout;
+        assert!(number(&evaluated, "error") < 0.2, "{evaluated}");
     }
     // Rows that are held out are not learnt from: the models differ, and the file says as much with a file of its own.
     workspace.succeed("fit train.csv --labels kind --model ridge --lambda 1 --features 32 -o all");
