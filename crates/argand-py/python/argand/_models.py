@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -628,8 +629,9 @@ class GPRegressor(BaseProcess, BaseRegressor):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
         if (self.alpha is None) != (self.kernel_variance is None):
-            missing = "alpha" if self.alpha is None else "kernel_variance"
-            raise ValueError(f"{missing}: expected a number, as the other variance is given, or neither of them")
+            given, other = ("kernel_variance", "alpha") if self.alpha is None else ("alpha", "kernel_variance")
+            message = f"{given}: not used without {other}; both are chosen by the marginal likelihood"
+            warnings.warn(message, UserWarning, stacklevel=4)
 
     def _solve(self) -> _argand.Model:
         given = None if self.alpha is None or self.kernel_variance is None else (self.kernel_variance, self.alpha)
