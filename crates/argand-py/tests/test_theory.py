@@ -142,7 +142,9 @@ def test_plans_for_products_and_their_picture(X):
     assert isinstance(sketch, argand.TensorProductSketch) and sketch.dims == [12, 4]
     assert sketch.fit_transform([X, X[:, :4]]).shape == (60, 64)
     axes = plan.plot()
-    assert {text.get_text() for text in axes.texts} == {"ctr-gaussian, 64", "tensor-sketch, 64"}
+    names = {text.get_text().split(maxsplit=1)[1] for text in axes.get_legend().get_texts()}
+    assert names == {"ctr-gaussian, 64", "tensor-sketch, 64"}
+    assert {text.get_text() for text in axes.texts} == {"1", "2"}
     assert plan.plot(ax=axes) is axes
 
 

@@ -133,14 +133,15 @@ class Plan:
         if ax is None:
             import matplotlib.pyplot as plt
 
-            ax = plt.subplots()[1]
-        for c in self.candidates:
+            ax = plt.subplots(figsize=(8, 4.5), layout="constrained")[1]
+        for rank, c in enumerate(self.candidates, 1):
             seconds = c.feature_seconds + c.fit_seconds
             style = {"color": "tab:red" if c is self.recommended else "tab:blue", "marker": "o"}
-            ax.errorbar(seconds, c.error, yerr=1.96 * c.standard_error, **style)
-            ax.annotate(
-                f"{c.method}, {c.n_components}", (seconds, c.error), (4, 4), textcoords="offset points", fontsize=8
-            )
+            label = f"{rank}  {c.method}, {c.n_components}"
+            ax.errorbar(seconds, c.error, yerr=1.96 * c.standard_error, label=label, **style)
+            ax.annotate(str(rank), (seconds, c.error), (5, 4), textcoords="offset points", fontsize=8)
+        # Names beside the points would cover each other.
+        ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, handlelength=1, frameon=False)
         ax.set(xscale="log", yscale="log", xlabel="seconds per million rows, features and fit")
         ax.set_ylabel("predicted relative error of the kernel matrix")
         if self.target_error is not None:
