@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use argand::model::{Labels, Pipeline, Targets};
 use argand::rng::{Purpose, Stream};
-use argand::{Error, Rows};
+use argand::{Error, Input, Rows};
 
 use crate::failure::Failure;
 use crate::inputs::Inputs;
@@ -293,6 +293,26 @@ impl<'a> Pass<'a> {
                 Labels::Values(Rows::new(&self.values[range], rows, 1)?)
             }
         })
+    }
+
+    /// All rows of one table of classes, made dense, and their classes.
+    pub(crate) fn read_all(mut self) -> Result<(Vec<f32>, Vec<u32>), Failure> {
+        let (mut values, mut classes) = (Vec::new(), Vec::new());
+        while self.next(1 << 12)? {
+            let views = self.inputs.views().map_err(|error| self.inputs.explain(error))?;
+            for row in 0..self.rows() {
+                match &views[0] {
+                    Input::Dense(rows) => values.extend_from_slice(rows.row(row)),
+                    Input::Sparse(rows) => {
+                        let start = values.len();
+                        values.resize(start + rows.columns(), 0.0);
+                        rows.row(row).for_each(|(column, value)| values[start + column] += value);
+                    }
+                }
+            }
+            classes.extend_from_slice(&self.classes);
+        }
+        Ok((values, classes))
     }
 
     /// Hands the features and labels of all rows to `consume`, block by block; returns how many rows there were.

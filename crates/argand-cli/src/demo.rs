@@ -1,17 +1,18 @@
 //! `argand demo`: the sketches at work on a small real dataset.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use argand::theory::kernel_error;
 use argand::{FeatureMap, Kernel, Method, Rows, RowsMut, Spec};
+use argand_paper::figure::{Figure, Panel, Scale, Series, Style};
+use argand_paper::{Dataset, Part};
 
 use crate::failure::Failure;
 use crate::info::kernel;
 use crate::output::AtomicFile;
 use crate::{on_threads, print};
-
-mod plot;
 
 /// Measure every method on handwritten digits.
 ///
@@ -67,17 +68,13 @@ const METHODS: &str = "gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-s
     chain-ctr-product-srht,hierarchical-product-srht,hierarchical-ctr-product-srht,hierarchical-tensor-sketch,srf,\
     craft-product-srht,craft-ctr-product-srht,craft-tensor-sketch";
 
-const ROWS: usize = 1797;
-const COLUMNS: usize = 64;
-/// Pixels row by row, then labels; `data/README.md` describes it.
-static DIGITS: &[u8; ROWS * (COLUMNS + 1)] = include_bytes!("../data/digits.u8");
-
 /// The first rows of the digits, each scaled to unit norm.
-fn digits(rows: usize) -> Vec<f32> {
-    let mut table = Vec::with_capacity(rows * COLUMNS);
-    for pixels in DIGITS[..rows * COLUMNS].chunks_exact(COLUMNS) {
-        let norm = pixels.iter().map(|&pixel| f32::from(pixel).powi(2)).sum::<f32>().sqrt();
-        table.extend(pixels.iter().map(|&pixel| f32::from(pixel) / norm));
+fn digits(digits: &Part, rows: usize) -> Vec<f32> {
+    let columns = digits.columns();
+    let mut table = Vec::with_capacity(rows * columns);
+    for pixels in digits.values[..rows * columns].chunks_exact(columns) {
+        let norm = pixels.iter().map(|pixel| pixel * pixel).sum::<f32>().sqrt();
+        table.extend(pixels.iter().map(|pixel| pixel / norm));
     }
     table
 }
@@ -93,8 +90,9 @@ struct Measurement {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if !(2..=ROWS).contains(&arguments.rows) {
-        return Err(Failure::Input(format!("--rows: expected 2 to {ROWS}, got {}", arguments.rows)));
+    let data = Dataset::digits().map_err(|error| Failure::Other(error.to_string()))?;
+    if !(2..=data.rows()).contains(&arguments.rows) {
+        return Err(Failure::Input(format!("--rows: expected 2 to {}, got {}", data.rows(), arguments.rows)));
     }
     if arguments.seeds == 0 {
         return Err(Failure::Input("--seeds: expected at least 1, got 0".to_owned()));
@@ -104,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .iter()
         .flat_map(|&method| arguments.features.iter().map(move |&features| (method, features)))
         .map(|(method, features)| {
-            let mut spec = Spec::new(COLUMNS, arguments.degree, features).with_method(method);
+            let mut spec = Spec::new(data.columns(), arguments.degree, features).with_method(method);
             spec.kernel = Kernel { gamma: 0.5, coef0: 0.5, ..spec.kernel };
             spec.validate().map_err(|error| Failure::argument(&error))?;
             let bytes = (arguments.rows * size_of::<f32>()) as u64 * features as u64;
@@ -116,21 +114,43 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         })
         .collect::<Result<Vec<_>, Failure>>()?;
     let picture = arguments.plot.as_deref().map(AtomicFile::create).transpose()?;
-    let measured = on_threads(arguments.threads, || measure_all(arguments, &specs))??;
-    if let (Some(file), Some(path), Some(spec)) = (picture, &arguments.plot, specs.first()) {
-        plot::write(file, path, &format!("{} on {} handwritten digits", kernel(spec), arguments.rows), &measured)?;
+    let measured = on_threads(arguments.threads, || measure_all(arguments, data.to_learn_from(), &specs))??;
+    if let (Some(mut file), Some(path), Some(spec)) = (picture, &arguments.plot, specs.first()) {
+        let title = format!("{} on {} handwritten digits", kernel(spec), arguments.rows);
+        let svg = figure(title, &measured).svg().map_err(|error| Failure::Other(error.to_string()))?;
+        file.write_all(svg.as_bytes()).map_err(|error| Failure::io(path, "write", &error))?;
+        file.commit()?;
     }
     Ok(())
 }
 
-fn measure_all(arguments: &Arguments, specs: &[Spec]) -> Result<Vec<Measurement>, Failure> {
-    let data = digits(arguments.rows);
+/// Error over features, one line per method.
+fn figure(title: String, measured: &[Measurement]) -> Figure {
+    let series = measured.chunk_by(|a, b| a.method == b.method).map(|lines| Series {
+        name: lines[0].method.to_string(),
+        style: Style::of(lines[0].method),
+        points: lines.iter().map(|line| (line.features as f64, line.mean)).collect(),
+    });
+    let panel = Panel {
+        title: title.clone(),
+        x_label: "features D".to_owned(),
+        y_label: "relative Frobenius error".to_owned(),
+        scales: [Scale::Doubling, Scale::Logarithmic],
+        series: series.collect(),
+    };
+    Figure { name: "demo".to_owned(), caption: title, columns: 1, panels: vec![panel] }
+}
+
+fn measure_all(arguments: &Arguments, part: &Part, specs: &[Spec]) -> Result<Vec<Measurement>, Failure> {
+    let data = digits(part, arguments.rows);
     let Some(first) = specs.first() else { return Ok(Vec::new()) };
     print(&format!(
-        "Kernel {} on {} of {ROWS} handwritten digits ({COLUMNS} pixels, unit norm), {} seeds\n\n\
+        "Kernel {} on {} of {} handwritten digits ({} pixels, unit norm), {} seeds\n\n\
          {:<30} {:>8}   {:<19}   {:>9}\n",
         kernel(first),
         arguments.rows,
+        part.labels.len(),
+        part.columns(),
         arguments.seeds,
         "method",
         "features",
@@ -162,13 +182,14 @@ fn measure_all(arguments: &Arguments, specs: &[Spec]) -> Result<Vec<Measurement>
 
 fn measure(spec: &Spec, data: &[f32], seeds: u64) -> Result<Measurement, Failure> {
     let wrong = |error: argand::Error| Failure::argument(&error);
-    let rows = data.len() / COLUMNS;
+    let columns = spec.inputs.as_slice()[0];
+    let rows = data.len() / columns;
     let mut features = vec![0.0_f32; rows * spec.features];
     let mut errors = Vec::new();
     let mut fastest = f64::INFINITY;
     for seed in 0..seeds {
         let sketch = spec.clone().with_seed(seed).sample::<f32>().map_err(wrong)?;
-        let inputs = [Rows::new(data, rows, COLUMNS).map_err(wrong)?.into()];
+        let inputs = [Rows::new(data, rows, columns).map_err(wrong)?.into()];
         let begun = Instant::now();
         let out = RowsMut::new(&mut features, rows, spec.features).map_err(wrong)?;
         sketch.transform_into(&inputs, out).map_err(wrong)?;
@@ -184,16 +205,28 @@ fn measure(spec: &Spec, data: &[f32], seeds: u64) -> Result<Measurement, Failure
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_the_ones_described() {
-        // The first digit is a 0 whose first row of pixels is 0 0 5 13 9 1 0 0.
-        assert_eq!(DIGITS[..8], [0, 0, 5, 13, 9, 1, 0, 0]);
-        assert_eq!(DIGITS[ROWS * COLUMNS..][..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(DIGITS[..ROWS * COLUMNS].iter().max(), Some(&16));
+    fn digits_have_unit_norm() {
+        let data = Dataset::digits().unwrap();
         let norm = |row: &[f32]| row.iter().map(|pixel| pixel * pixel).sum::<f32>();
-        assert!(digits(ROWS).chunks_exact(COLUMNS).all(|row| (norm(row) - 1.0).abs() < 1e-5));
+        assert!(digits(data.to_learn_from(), data.rows()).chunks_exact(64).all(|row| (norm(row) - 1.0).abs() < 1e-5));
+    }
+
+    #[test]
+    fn every_method_is_in_the_legend() {
+        let line =
+            |method: Method, features, mean| Measurement { method, features, mean, deviation: 0.0, milliseconds: 1.0 };
+        let methods: Vec<Method> = METHODS.split(',').map(|name| name.parse().unwrap()).collect();
+        let measured: Vec<_> =
+            methods.iter().flat_map(|&method| [line(method, 64, 0.2), line(method, 256, 0.1)]).collect();
+        let svg = figure("a title".to_owned(), &measured).svg().unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("a title"));
+        for method in methods {
+            assert!(svg.contains(&method.to_string()), "{method}");
+        }
     }
 }

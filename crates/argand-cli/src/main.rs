@@ -11,6 +11,7 @@ mod model;
 mod output;
 mod plan;
 mod predict;
+mod reproduce;
 mod sketch;
 mod table;
 mod transform;
@@ -43,6 +44,7 @@ Examples:
   argand predict m.model new.csv -o predicted.csv
   argand evaluate m.model test.csv --labels class
   argand info sketch.json                                  describe a saved sketch, or a model
+  argand reproduce all --quick                             the paper's figures and tables, measured again
 
 Exit codes: 0 success, 2 wrong usage or input, 1 anything else.";
 
@@ -56,6 +58,7 @@ enum Command {
     Evaluate(evaluate::Arguments),
     Info(info::Arguments),
     Demo(demo::Arguments),
+    Reproduce(Box<reproduce::Arguments>),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Evaluate(arguments) => evaluate::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Reproduce(arguments) => reproduce::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -344,7 +344,7 @@ fn hyper_parameters_are_chosen_on_other_rows() {
 
 /// The handwritten digits 0 to 3, non-negative and of unit norm.
 fn digits() -> (Vec<f32>, Vec<u32>) {
-    let bytes: &[u8] = include_bytes!("../../argand-cli/data/digits.u8");
+    let bytes: &[u8] = include_bytes!("../../argand-paper/data/digits.u8");
     let (pixels, labels) = bytes.split_at(1797 * 64);
     let chosen: Vec<usize> = (0..1797).filter(|&row| labels[row] < 4).collect();
     let rows = chosen.iter().flat_map(|&row| &pixels[row * 64..][..64]).map(|&pixel| f32::from(pixel)).collect();

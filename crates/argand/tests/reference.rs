@@ -167,7 +167,7 @@ const MEASURED_ROWS: usize = 400;
 
 /// The data that predictions are compared on, at most 2,000 rows of each.
 fn samples() -> Vec<(&'static str, Data)> {
-    let digits: &[u8] = include_bytes!("../../argand-cli/data/digits.u8");
+    let digits: &[u8] = include_bytes!("../../argand-paper/data/digits.u8");
     let digits = Data::new(64, digits[..1797 * 64].iter().map(|&pixel| f32::from(pixel)).collect());
     let mut samples = vec![("digits", digits)];
     for (name, data) in [("Letter", Data::letter()), ("MNIST", Data::mnist())] {

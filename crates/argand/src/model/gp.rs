@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::archive::{Archive, check_columns};
 use super::gram::{Gram, Targets, check_classes};
 use super::recipe::Recipe;
+use super::softmax::AveragedSoftmax;
 use super::solve::{Cholesky, Eigen, PackedFactor, check_finite, linear};
 use crate::error::Error;
 use crate::rng::{Purpose, Stream};
@@ -110,29 +111,15 @@ impl GpPrediction {
             [re, im].map(|part| part * std::f64::consts::SQRT_2)
         });
         let draws: Vec<f64> = normals.flatten().take(samples * self.columns).collect();
+        let average = AveragedSoftmax::new(&draws, self.columns);
         let mut probabilities = vec![0.0; self.means.len()];
         let rows = self.means.par_chunks(self.columns).zip(self.variances.par_chunks(self.columns));
         rows.zip(probabilities.par_chunks_mut(self.columns)).with_min_len(8).for_each(|((means, variances), out)| {
             let deviations: Vec<f64> = variances.iter().map(|variance| variance.max(0.0).sqrt()).collect();
-            let mut latent = vec![0.0; means.len()];
-            for draw in draws.chunks(means.len()) {
-                for (class, value) in latent.iter_mut().enumerate() {
-                    *value = means[class] + deviations[class] * draw[class];
-                }
-                softmax(&mut latent);
-                out.iter_mut().zip(&latent).for_each(|(sum, value)| *sum += value / samples as f64);
-            }
+            average.add(means, &deviations, out);
         });
         Ok(probabilities)
     }
-}
-
-/// e^{z} / Σ e^{z}, in place.
-pub(crate) fn softmax(values: &mut [f64]) {
-    let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    values.iter_mut().for_each(|value| *value = libm::exp(*value - largest));
-    let sum: f64 = values.iter().sum();
-    values.iter_mut().for_each(|value| *value /= sum);
 }
 
 /// What a Gaussian process for classes may be told.

@@ -11,6 +11,7 @@ pub mod online;
 mod products;
 mod recipe;
 mod ridge;
+mod softmax;
 mod solve;
 
 pub use archive::Archive;

@@ -101,6 +101,20 @@ impl Preparation {
         Ok(())
     }
 
+    /// The scaled rows of a model of one table, one after the other.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for rows of another table, [`Error::NotFinite`].
+    pub fn scale<T: Scalar>(&self, rows: Rows<'_, T>) -> Result<Vec<T>, Error> {
+        self.check(&[rows.columns()])?;
+        let input = Input::from(rows);
+        input.check_finite("rows")?;
+        match self.apply(&[input])?.and_then(|mut tables| tables.pop()) {
+            Some(OwnedRows::Dense { values, .. }) => Ok(values),
+            _ => Ok((0..rows.rows()).flat_map(|row| rows.row(row)).copied().collect()),
+        }
+    }
+
     /// Scales rows; the tables must fit. Returns `None` where there is nothing to do.
     fn apply<T: Scalar>(&self, inputs: &[Input<'_, T>]) -> Result<Option<Vec<OwnedRows<T>>>, Error> {
         if self.scaling == Scaling::None {

@@ -1,0 +1,384 @@
+//! Pictures of lines and points: SVG, and PNG made from it.
+
+use std::sync::{Arc, LazyLock};
+
+use argand::{Base, Field, Method, Shape};
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged};
+use plotters::prelude::*;
+use resvg::{tiny_skia, usvg};
+
+use crate::Error;
+
+/// How an axis is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// Evenly.
+    Linear,
+    /// By powers of two, as numbers of features are.
+    Doubling,
+    /// By powers of ten.
+    Logarithmic,
+}
+
+impl Scale {
+    fn forward(self, value: f64) -> f64 {
+        match self {
+            Self::Linear => value,
+            Self::Doubling => value.log2(),
+            Self::Logarithmic => value.log10(),
+        }
+    }
+
+    fn shows(self, value: f64) -> bool {
+        value.is_finite() && (self == Self::Linear || value > 0.0)
+    }
+
+    /// Places of ticks in scaled coordinates.
+    fn ticks(self, low: f64, high: f64) -> Vec<f64> {
+        match self {
+            Self::Linear => {
+                let (step, _) = linear_step(low, high);
+                multiples(step, low, high)
+            }
+            Self::Doubling => multiples(((high - low) / 10.0).ceil().max(1.0), low, high),
+            Self::Logarithmic => {
+                let span = high - low;
+                let digits: &[f64] = match () {
+                    () if span > 2.5 => &[1.0],
+                    () if span > 1.0 => &[1.0, 2.0, 5.0],
+                    () => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
+                };
+                let step = (span / 10.0).ceil().max(1.0);
+                let decades = multiples(step, low.floor() - step, high);
+                let ticks = decades.iter().flat_map(|decade| digits.iter().map(move |digit| decade + digit.log10()));
+                ticks.filter(|tick| (low..=high).contains(tick)).collect()
+            }
+        }
+    }
+
+    /// A tick as text.
+    fn text(self, tick: f64, low: f64, high: f64) -> String {
+        match self {
+            Self::Linear => {
+                let (_, decimals) = linear_step(low, high);
+                format!("{tick:.decimals$}")
+            }
+            Self::Doubling => format!("{}", tick.exp2().round()),
+            Self::Logarithmic => {
+                let value = 10_f64.powf(tick);
+                if (-3.5..5.5).contains(&tick) {
+                    let rounded = format!("{value:.4}");
+                    rounded.trim_end_matches('0').trim_end_matches('.').to_owned()
+                } else {
+                    format!("{value:.0e}")
+                }
+            }
+        }
+    }
+}
+
+/// A step of 1, 2 or 5 times a power of ten that gives four to ten ticks, and the decimals that it takes.
+fn linear_step(low: f64, high: f64) -> (f64, usize) {
+    let rough = (high - low).max(1e-300) / 8.0;
+    let power = 10_f64.powf(rough.log10().floor());
+    let step =
+        [1.0, 2.0, 5.0, 10.0].into_iter().map(|digit| digit * power).find(|&step| step >= rough).unwrap_or(power);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 12")]
+    let decimals = (-step.log10().floor()).clamp(0.0, 12.0) as usize;
+    (step, decimals)
+}
+
+fn multiples(step: f64, low: f64, high: f64) -> Vec<f64> {
+    let first = (low / step - 1e-9).ceil();
+    let places = (0..100).map(|index| (first + f64::from(index)) * step);
+    places.take_while(|&place| place <= high + step * 1e-9).collect()
+}
+
+/// A range of scaled coordinates with its ticks.
+#[derive(Clone)]
+struct Range {
+    low: f64,
+    high: f64,
+    ticks: Vec<f64>,
+}
+
+impl Ranged for Range {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let share = (value - self.low) / (self.high - self.low);
+        #[allow(clippy::cast_possible_truncation, reason = "pixels")]
+        let pixels = (share * f64::from(limit.1 - limit.0)).round() as i32;
+        limit.0 + pixels
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.low..self.high
+    }
+}
+
+impl plotters::coord::ranged1d::ValueFormatter<f64> for Range {
+    fn format(value: &f64) -> String {
+        value.to_string()
+    }
+}
+
+/// How a line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// Red, green, blue.
+    pub colour: (u8, u8, u8),
+    /// Dashed in place of solid.
+    pub dashed: bool,
+    /// The mark of its points.
+    pub mark: Mark,
+}
+
+/// What stands at the points of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// Nothing.
+    None,
+    /// A dot.
+    Dot,
+    /// A triangle.
+    Triangle,
+    /// A cross.
+    Cross,
+}
+
+/// Colours that stay apart for most kinds of colour blindness.
+pub const COLOURS: [(u8, u8, u8); 7] =
+    [(0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233), (90, 90, 90)];
+
+impl Style {
+    /// A solid line in one of [`COLOURS`].
+    #[must_use]
+    pub fn numbered(index: usize) -> Self {
+        Self { colour: COLOURS[index % COLOURS.len()], dashed: false, mark: Mark::None }
+    }
+
+    /// The look of a method wherever it is drawn: one colour per base, dashed for real sketches, crosses for trees and chains,
+    /// triangles for CRAFT.
+    #[must_use]
+    pub fn of(method: Method) -> Self {
+        let colour = match method.base {
+            Base::Gaussian => (230, 159, 0),
+            Base::Rademacher => (86, 180, 233),
+            Base::ProductSrht => (213, 94, 0),
+            Base::TensorSrht => (0, 158, 115),
+            Base::TensorSketch => (0, 114, 178),
+            Base::Spherical => (204, 121, 167),
+        };
+        let mark = match (method.craft, method.shape) {
+            (Some(_), _) => Mark::Triangle,
+            (None, Shape::Flat) => Mark::Dot,
+            (None, _) => Mark::Cross,
+        };
+        Self { colour, dashed: method.field == Field::Real, mark }
+    }
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// Its name in the legend; lines of one name share their entry.
+    pub name: String,
+    /// Its look.
+    pub style: Style,
+    /// Its points; those that the axes cannot show are left out.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// One chart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Panel {
+    /// Above it.
+    pub title: String,
+    /// Below it.
+    pub x_label: String,
+    /// Beside it.
+    pub y_label: String,
+    /// How its axes are divided.
+    pub scales: [Scale; 2],
+    /// Its lines.
+    pub series: Vec<Series>,
+}
+
+/// Charts side by side, with one legend.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// The file without its ending.
+    pub name: String,
+    /// What it shows.
+    pub caption: String,
+    /// Charts in a row.
+    pub columns: usize,
+    /// The charts.
+    pub panels: Vec<Panel>,
+}
+
+const PANEL: (u32, u32) = (430, 330);
+const ENTRY: (i32, i32) = (215, 22);
+const FONT: &str = "sans-serif";
+
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+impl Figure {
+    /// The picture.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if it cannot be drawn.
+    pub fn svg(&self) -> Result<String, Error> {
+        let mut svg = String::new();
+        self.draw(&mut svg).map_err(|error| Error::Internal(format!("{}: cannot draw: {error}", self.name)))?;
+        Ok(svg)
+    }
+
+    fn draw(&self, svg: &mut String) -> Drawn {
+        let columns = self.columns.clamp(1, self.panels.len().max(1));
+        let mut legend: Vec<&Series> = Vec::new();
+        for series in self.panels.iter().flat_map(|panel| &panel.series) {
+            if !legend.iter().any(|known| known.name == series.name) {
+                legend.push(series);
+            }
+        }
+        let width = PANEL.0 * u32::try_from(columns)?;
+        let rows = u32::try_from(self.panels.len().div_ceil(columns))?;
+        let per_line = (i32::try_from(width)? / ENTRY.0).max(1);
+        let lines = i32::try_from(legend.len())?.div_euclid(per_line) + 1;
+        let charts = PANEL.1 * rows;
+        let area =
+            SVGBackend::with_string(svg, (width, charts + u32::try_from(lines * ENTRY.1)? + 8)).into_drawing_area();
+        area.fill(&WHITE)?;
+        let (upper, lower) = area.split_vertically(charts);
+        for (panel, area) in self.panels.iter().zip(upper.split_evenly((rows as usize, columns))) {
+            panel.draw(&area)?;
+        }
+        for (index, series) in (0..).zip(&legend) {
+            let (x, y) = ((index % per_line) * ENTRY.0 + 16, (index / per_line) * ENTRY.1 + 6);
+            lower.draw(&PathElement::new(
+                [(x, y + 7), (x + if series.style.dashed { 11 } else { 28 }, y + 7)],
+                line(series.style),
+            ))?;
+            if series.style.dashed {
+                lower.draw(&PathElement::new([(x + 17, y + 7), (x + 28, y + 7)], line(series.style)))?;
+            }
+            mark(&lower, series.style, (x + 14, y + 7))?;
+            lower.draw(&Text::new(series.name.clone(), (x + 34, y), (FONT, 14)))?;
+        }
+        area.present()?;
+        Ok(())
+    }
+}
+
+fn colour(style: Style) -> RGBColor {
+    RGBColor(style.colour.0, style.colour.1, style.colour.2)
+}
+
+fn line(style: Style) -> ShapeStyle {
+    colour(style).stroke_width(2)
+}
+
+/// A mark at a pixel.
+fn mark<'a>(area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>, style: Style, at: (i32, i32)) -> Drawn {
+    match style.mark {
+        Mark::None => {}
+        Mark::Dot => area.draw(&Circle::new(at, 3, colour(style).filled()))?,
+        Mark::Triangle => area.draw(&TriangleMarker::new(at, 5, colour(style).filled()))?,
+        Mark::Cross => area.draw(&Cross::new(at, 4, colour(style).stroke_width(2)))?,
+    }
+    Ok(())
+}
+
+impl Panel {
+    fn range(&self, axis: usize) -> Range {
+        let scale = self.scales[axis];
+        let values = self.series.iter().flat_map(|series| &series.points).map(|point| [point.0, point.1]);
+        let shown = values.filter(|point| (0..2).all(|at| self.scales[at].shows(point[at])));
+        let (mut low, mut high) = shown
+            .map(|point| scale.forward(point[axis]))
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+        if low > high {
+            (low, high) = (0.0, 1.0);
+        }
+        let margin = if high > low { (high - low) * 0.05 } else { 0.5 };
+        (low, high) = (low - margin, high + margin);
+        Range { low, high, ticks: scale.ticks(low, high) }
+    }
+
+    fn draw<'a>(&self, area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>) -> Drawn {
+        let [x, y] = [self.range(0), self.range(1)];
+        let text = |axis: usize, range: &Range| {
+            let (scale, low, high) = (self.scales[axis], range.low, range.high);
+            move |tick: &f64| scale.text(*tick, low, high)
+        };
+        let (x_text, y_text) = (text(0, &x), text(1, &y));
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.title, (FONT, 16))
+            .margin(8)
+            .margin_right(16)
+            .x_label_area_size(42)
+            .y_label_area_size(62)
+            .build_cartesian_2d(x, y)?;
+        chart
+            .configure_mesh()
+            .x_desc(&self.x_label)
+            .y_desc(&self.y_label)
+            .x_label_formatter(&x_text)
+            .y_label_formatter(&y_text)
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(BLACK.mix(0.12))
+            .label_style((FONT, 13))
+            .axis_desc_style((FONT, 14))
+            .draw()?;
+        for series in &self.series {
+            let shown =
+                series.points.iter().filter(|point| self.scales[0].shows(point.0) && self.scales[1].shows(point.1));
+            let points: Vec<_> =
+                shown.map(|point| (self.scales[0].forward(point.0), self.scales[1].forward(point.1))).collect();
+            if series.style.dashed {
+                chart.draw_series(DashedLineSeries::new(points.iter().copied(), 6, 5, line(series.style)))?;
+            } else {
+                chart.draw_series(LineSeries::new(points.iter().copied(), line(series.style)))?;
+            }
+            for &point in &points {
+                let (left, top) = chart.plotting_area().get_base_pixel();
+                let (x, y) = chart.backend_coord(&point);
+                let (own_left, own_top) = area.get_base_pixel();
+                let _ = (left, top);
+                mark(area, series.style, (x - own_left, y - own_top))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One face for all pictures, so that they look alike on machines without fonts.
+static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
+    let mut fonts = usvg::fontdb::Database::new();
+    fonts.load_font_data(epaint_default_fonts::UBUNTU_LIGHT.to_vec());
+    let family = fonts.faces().next().and_then(|face| face.families.first()).map(|(name, _)| name.clone());
+    fonts.set_sans_serif_family(family.unwrap_or_default());
+    Arc::new(fonts)
+});
+
+/// A picture as pixels, two for one.
+///
+/// # Errors
+/// [`Error::Internal`] if it cannot be drawn.
+pub fn png(svg: &str) -> Result<Vec<u8>, Error> {
+    let internal = |what: String| Error::Internal(format!("cannot draw a PNG: {what}"));
+    let options = usvg::Options { fontdb: Arc::clone(&FONTS), ..usvg::Options::default() };
+    let tree = usvg::Tree::from_str(svg, &options).map_err(|error| internal(error.to_string()))?;
+    let size = tree.size().to_int_size().scale_by(2.0).ok_or_else(|| internal("no size".to_owned()))?;
+    let mut pixels =
+        tiny_skia::Pixmap::new(size.width(), size.height()).ok_or_else(|| internal("no memory".to_owned()))?;
+    resvg::render(&tree, tiny_skia::Transform::from_scale(2.0, 2.0), &mut pixels.as_mut());
+    pixels.encode_png().map_err(|error| internal(error.to_string()))
+}

@@ -1,0 +1,440 @@
+//! Kernel error and test error of Gaussian process classification, all sketches beside each other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use argand::model::{
+    GpClassifier, GpOptions, Gram, Labels, POSTERIOR_SAMPLES, Recipe, Scaling, Targets, largest,
+    mean_negative_log_likelihood,
+};
+use argand::theory::kernel_error;
+use argand::{FeatureMap, Method, Rows};
+use serde::{Deserialize, Serialize};
+
+use super::{METHODS, half_and_half, mean_and_deviation, methods};
+use crate::data::{Dataset, Part, shuffled};
+use crate::figure::{Figure, Panel, Scale, Series, Style};
+use crate::outcome::{Agreement, Outcome};
+use crate::units::{self, Sharing};
+use crate::{Context, Error, files, or_usual};
+
+pub(super) const NAME: &str = "gp";
+pub(super) const TITLE: &str = "Kernel approximation and Gaussian process classification";
+
+/// Rows of the test set on which the kernel matrix is compared, as the authors did.
+const KERNEL_ROWS: usize = 5000;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Unit {
+    data: String,
+    scaling: Scaling,
+    degree: usize,
+    features: usize,
+    method: String,
+    seed: u64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Found {
+    kernel_error: f64,
+    test_error: f64,
+    negative_log_likelihood: f64,
+}
+
+/// A line of the CSV.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Record {
+    dataset: String,
+    scaling: Scaling,
+    p: usize,
+    #[serde(rename = "D")]
+    features: usize,
+    method: String,
+    seed: u64,
+    kernel_error: f64,
+    test_error: f64,
+    negative_log_likelihood: f64,
+}
+
+pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
+    let settings = context.settings;
+    let sets = context.datasets(NAME)?;
+    let methods: Vec<Method> = or_usual(&settings.methods, &methods(&METHODS)?);
+    let degrees = or_usual(&settings.degrees, &[3, 7]);
+    let features = or_usual(&settings.features, context.size(&[128, 256, 512], &[256, 512, 1024, 2048, 4096, 8192]));
+    let scalings = or_usual(&settings.scalings, &[Scaling::NonNegative, Scaling::Standard]);
+    let mut records: Vec<Record> = Vec::new();
+    for source in sets {
+        let data = source.load()?;
+        let mut wanted = Vec::new();
+        for &scaling in &scalings {
+            for &features in &features {
+                for seed in 0..context.seeds(2, 20) {
+                    for &degree in &degrees {
+                        for method in &methods {
+                            half_and_half(data.columns(), degree, features, *method, seed).validate()?;
+                            wanted.push(Unit {
+                                data: data.fingerprint().to_owned(),
+                                scaling,
+                                degree,
+                                features,
+                                method: method.to_string(),
+                                seed,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        let results = units::run(
+            context,
+            NAME,
+            &wanted,
+            Sharing::Parallel,
+            |unit| cost(unit, &data),
+            |unit| measure(unit, &data),
+        )?;
+        records.extend(wanted.into_iter().zip(results).filter_map(|(unit, found)| {
+            let found: Found = found?;
+            Some(Record {
+                dataset: data.name.clone(),
+                scaling: unit.scaling,
+                p: unit.degree,
+                features: unit.features,
+                method: unit.method,
+                seed: unit.seed,
+                kernel_error: found.kernel_error,
+                test_error: found.test_error,
+                negative_log_likelihood: found.negative_log_likelihood,
+            })
+        }));
+    }
+    let path = settings.out.join(format!("{NAME}.csv"));
+    files::write_csv(&path, &records)?;
+    present(context, &files::read_csv(&path)?)
+}
+
+/// Operations, about.
+fn cost(unit: &Unit, data: &Arc<Dataset>) -> f64 {
+    let (rows, dim, classes) = (data.rows() as f64, unit.features as f64, data.classes as f64);
+    let per_feature = if unit.method.starts_with("craft") { 4e5 } else { 10.0 * dim };
+    let products = rows * dim * dim + classes * (dim.powi(3) / 3.0).min(rows / classes * dim * dim);
+    1e-9 * (products + rows * per_feature + 0.1 * rows * dim * dim)
+}
+
+/// One sketch: its kernel error and the classifier on top of it.
+fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
+    let [train, test] = data.scaled(unit.scaling, unit.seed)?;
+    let spec = half_and_half(data.columns(), unit.degree, unit.features, unit.method.parse()?, unit.seed);
+    let recipe = Recipe::from(spec);
+    let pipeline = recipe.sample::<f32>()?;
+    let compared = kernel_rows(&test, unit.seed);
+    let inputs = [compared.rows()?.into()];
+    let features = pipeline.transform(&inputs)?;
+    let kernel_error =
+        kernel_error(&recipe.spec, &inputs, Rows::new(&features, compared.labels.len(), recipe.spec.features)?)?;
+    let [test_error, negative_log_likelihood] = classify(&recipe, &train, &test, data.classes)?;
+    Ok(Found { kernel_error, test_error, negative_log_likelihood })
+}
+
+/// The rows on which kernel matrices are compared.
+fn kernel_rows(test: &Part, seed: u64) -> Part {
+    let mut rows = shuffled(test.labels.len(), seed);
+    rows.truncate(KERNEL_ROWS);
+    test.select(&rows)
+}
+
+/// Test error and mean negative log-likelihood.
+fn classify(recipe: &Recipe, train: &Part, test: &Part, classes: usize) -> Result<[f64; 2], Error> {
+    let pipeline = recipe.sample::<f32>()?;
+    let mut gram = Gram::new_within(recipe, Targets::ClassesApart(classes), u64::MAX)?;
+    pipeline.for_each_block(&[train.rows()?.into()], |range, features| {
+        gram.update(features, Labels::Classes(&train.labels[range]))
+    })?;
+    let model = GpClassifier::fit(&gram, &GpOptions::default())?;
+    drop(gram);
+    let mut probabilities = Vec::new();
+    pipeline.for_each_block(&[test.rows()?.into()], |_, features| {
+        probabilities.extend(model.predict(features)?.probabilities(POSTERIOR_SAMPLES, recipe.spec.seed)?);
+        Ok(())
+    })?;
+    let predicted = largest(&probabilities, classes);
+    let wrong = predicted.iter().zip(&test.labels).filter(|(got, want)| got != want).count();
+    let loss = mean_negative_log_likelihood(&probabilities, &test.labels)?;
+    Ok([wrong as f64 / test.labels.len() as f64, loss])
+}
+
+/// The seeds of one cell of the grid.
+type Cell<'a> = (&'a str, String, usize, usize, &'a str);
+
+struct Grid<'a> {
+    cells: BTreeMap<Cell<'a>, Vec<&'a Record>>,
+}
+
+impl<'a> Grid<'a> {
+    fn new(records: &'a [Record]) -> Self {
+        let mut cells: BTreeMap<Cell<'a>, Vec<&Record>> = BTreeMap::new();
+        for record in records {
+            let cell = (&*record.dataset, record.scaling.to_string(), record.p, record.features, &*record.method);
+            cells.entry(cell).or_default().push(record);
+        }
+        Self { cells }
+    }
+
+    fn mean(
+        &self,
+        set: &'a str,
+        scaling: &str,
+        degree: usize,
+        features: usize,
+        method: &'a str,
+        of: fn(&Record) -> f64,
+    ) -> Option<f64> {
+        let cell = self.cells.get(&(set, scaling.to_owned(), degree, features, method))?;
+        Some(mean_and_deviation(&cell.iter().map(|record| of(record)).collect::<Vec<_>>()).0)
+    }
+
+    /// Numbers of features in a set.
+    fn features(&self, set: &str, scaling: &str) -> Vec<usize> {
+        let mut features: Vec<usize> =
+            self.cells.keys().filter(|cell| cell.0 == set && cell.1 == scaling).map(|cell| cell.3).collect();
+        features.sort_unstable();
+        features.dedup();
+        features
+    }
+
+    /// The geometric mean over D of one method's mean over another's.
+    fn ratio(
+        &self,
+        group: (&'a str, &str),
+        degree: usize,
+        [one, other]: [&'a str; 2],
+        of: fn(&Record) -> f64,
+    ) -> Option<f64> {
+        let logs: Vec<f64> = (self.features(group.0, group.1).into_iter())
+            .filter_map(|features| {
+                let of = |method| self.mean(group.0, group.1, degree, features, method, of);
+                Some((of(one)? / of(other)?).ln())
+            })
+            .collect();
+        (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+    }
+}
+
+const KERNEL: fn(&Record) -> f64 = |record| record.kernel_error;
+const TEST: fn(&Record) -> f64 = |record| record.test_error;
+
+fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> {
+    let grid = Grid::new(records);
+    let mut groups: Vec<(&str, String)> = Vec::new();
+    for record in records {
+        let group = (&*record.dataset, record.scaling.to_string());
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    let seeds = grid.cells.values().map(Vec::len);
+    let (fewest, most) = (seeds.clone().min().unwrap_or(0), seeds.max().unwrap_or(0));
+    let seeds = if fewest == most { format!("{most}") } else { format!("{fewest} to {most}") };
+    let about = format!(
+        "Relative Frobenius error of the kernel matrix on up to {KERNEL_ROWS} test rows, and test error of the closed-form classifier, \
+         for the kernel (½ + ½⟨x, y⟩)^p on rows of unit norm. Means over {seeds} seeds per cell; sets without a test set of their \
+         own are split anew by every seed, nine to one."
+    );
+    let mut outcome = Outcome::new(NAME, TITLE, about);
+    for (set, scaling) in &groups {
+        outcome.draw(&context.settings.out, &figure(&grid, set, scaling, records))?;
+    }
+    for (set, scaling) in &groups {
+        verdicts(&mut outcome, &grid, (set, scaling));
+    }
+    compare(context, &mut outcome, &grid)?;
+    Ok(outcome)
+}
+
+fn figure(grid: &Grid<'_>, set: &str, scaling: &str, records: &[Record]) -> Figure {
+    let mut degrees: Vec<usize> = records.iter().map(|record| record.p).collect();
+    degrees.sort_unstable();
+    degrees.dedup();
+    let features = grid.features(set, scaling);
+    let mut names: Vec<&str> = Vec::new();
+    for record in records {
+        if !names.contains(&&*record.method) {
+            names.push(&record.method);
+        }
+    }
+    let panel = |degree: usize, what: &str, scale: Scale, of: fn(&Record) -> f64| Panel {
+        title: format!("{set}, {scaling}, p = {degree}"),
+        x_label: "features D".to_owned(),
+        y_label: what.to_owned(),
+        scales: [Scale::Doubling, scale],
+        series: (names.iter())
+            .map(|&name| Series {
+                name: name.to_owned(),
+                style: name.parse().map_or(Style::numbered(6), Style::of),
+                points: (features.iter())
+                    .filter_map(|&features| {
+                        Some((features as f64, grid.mean(set, scaling, degree, features, name, of)?))
+                    })
+                    .collect(),
+            })
+            .collect(),
+    };
+    let kernel = degrees.iter().map(|&degree| panel(degree, "relative Frobenius error", Scale::Logarithmic, KERNEL));
+    let test = degrees.iter().map(|&degree| panel(degree, "test error", Scale::Logarithmic, TEST));
+    Figure {
+        name: format!("{NAME}-{set}-{scaling}"),
+        caption: format!("{set}, {scaling} data: kernel error above, test error below."),
+        columns: degrees.len(),
+        panels: kernel.chain(test).collect(),
+    }
+}
+
+fn verdicts(outcome: &mut Outcome, grid: &Grid<'_>, group: (&str, &str)) {
+    let (set, scaling) = group;
+    let mut check = |claim: &str, ratios: Vec<(String, Option<f64>)>, holds: &dyn Fn(&[f64]) -> bool| {
+        let Some(values) = ratios.iter().map(|(_, ratio)| *ratio).collect::<Option<Vec<f64>>>() else { return };
+        let found: Vec<String> =
+            ratios.iter().map(|(name, ratio)| format!("{name} {:.2}", ratio.unwrap_or(f64::NAN))).collect();
+        let found = format!("{set}, {scaling}: {}", found.join(", "));
+        outcome.verdict(claim, found, Agreement::of(holds(&values)));
+    };
+    let ratio = |degree: usize, pair: [&'static str; 2], of| grid.ratio(group, degree, pair, of);
+    const PAIRS: [[&str; 2]; 3] =
+        [["ctr-gaussian", "gaussian"], ["ctr-rademacher", "rademacher"], ["ctr-product-srht", "product-srht"]];
+    let both = |degree: usize, of: fn(&Record) -> f64| {
+        PAIRS.map(|pair| (format!("{} over {} at p = {degree}", pair[0], pair[1]), ratio(degree, pair, of)))
+    };
+    check(
+        "CtR sketches have lower kernel errors than their real analogs, and more so for p = 7 (Sec. 5.2).",
+        [both(3, KERNEL), both(7, KERNEL)].concat(),
+        &|ratios| ratios.iter().all(|&ratio| ratio < 1.0) && (0..3).all(|at| ratios[at + 3] < ratios[at]),
+    );
+    check(
+        "CtR sketches have lower test errors than their real analogs at p = 7 (Sec. 5.2).",
+        both(7, TEST).to_vec(),
+        &|ratios| ratios.iter().all(|&ratio| ratio < 1.0),
+    );
+    let over = |degree: usize, pair: [&'static str; 2]| {
+        (format!("{} over {} at p = {degree}", pair[0], pair[1]), ratio(degree, pair, KERNEL))
+    };
+    check(
+        "Hierarchical sketches improve kernel errors for p = 7 only, and are worse for p = 3 (Sec. 5.2).",
+        [3, 7]
+            .into_iter()
+            .flat_map(|degree| {
+                [
+                    over(degree, ["hierarchical-ctr-product-srht", "ctr-product-srht"]),
+                    over(degree, ["hierarchical-tensor-sketch", "tensor-sketch"]),
+                ]
+            })
+            .collect(),
+        &|ratios| ratios[..2].iter().all(|&ratio| ratio > 1.0) && ratios[2..].iter().all(|&ratio| ratio < 1.0),
+    );
+    check(
+        "CRAFT maps always improve kernel errors (Sec. 5.2).",
+        [3, 7]
+            .into_iter()
+            .flat_map(|degree| {
+                [
+                    over(degree, ["craft-product-srht", "product-srht"]),
+                    over(degree, ["craft-ctr-product-srht", "ctr-product-srht"]),
+                    over(degree, ["craft-tensor-sketch", "tensor-sketch"]),
+                ]
+            })
+            .collect(),
+        &|ratios| ratios.iter().all(|&ratio| ratio < 1.0),
+    );
+    let features = grid.features(set, scaling);
+    if let (Some(&low), Some(&high)) = (features.first(), features.last())
+        && low < high
+    {
+        let fall = |method: &'static str| {
+            let of = |features| grid.mean(set, scaling, 3, features, method, KERNEL);
+            of(high).zip(of(low)).map(|(high, low)| high / low)
+        };
+        check(
+            "SRF is biased: for p = 3 its kernel error stagnates as D grows, while those of the others go on falling (Sec. 5.2).",
+            ["srf", "ctr-product-srht", "tensor-sketch"]
+                .map(|method| (format!("{method} from D = {low} to {high}: times"), fall(method)))
+                .to_vec(),
+            &|falls| falls[0] > 1.5 * falls[1] && falls[0] > 1.5 * falls[2],
+        );
+    }
+}
+
+/// How far two means are apart, in standard errors of their difference.
+fn score(ours: &[f64], theirs: crate::reference::TheirMean) -> f64 {
+    let (mean, deviation) = mean_and_deviation(ours);
+    let own = deviation * deviation / ours.len() as f64;
+    let other = theirs.deviation.unwrap_or(deviation).powi(2) / theirs.seeds;
+    (mean - theirs.mean) / (own + other).sqrt()
+}
+
+/// |z| up to this is agreement: among the some 500 comparisons of a set, one beyond it is expected in 30 such tables if all is well.
+const FURTHEST: f64 = 4.0;
+
+/// Ours beside the authors', method by method.
+fn compare(context: &Context<'_>, outcome: &mut Outcome, grid: &Grid<'_>) -> Result<(), Error> {
+    let Some(reference) = &context.settings.reference else { return Ok(()) };
+    let mut lines: BTreeMap<(&str, usize, &str), Vec<[f64; 3]>> = BTreeMap::new();
+    for ((set, scaling, degree, features, method), records) in &grid.cells {
+        if *scaling != Scaling::NonNegative.to_string() || records.len() < 2 {
+            continue;
+        }
+        let theirs = reference.find(set, *degree, *features, method.parse()?);
+        let of = [KERNEL, TEST, |record: &Record| record.negative_log_likelihood];
+        let mut scores = [f64::NAN; 3];
+        for ((slot, theirs), of) in scores.iter_mut().zip(theirs).zip(of) {
+            if let Some(theirs) = theirs {
+                *slot = score(&records.iter().map(|record| of(record)).collect::<Vec<_>>(), theirs);
+            }
+        }
+        if scores.iter().any(|score| score.is_finite()) {
+            lines.entry((set, *degree, method)).or_default().push(scores);
+        }
+    }
+    let order = |name: &str| METHODS.iter().position(|&method| method == name);
+    let mut sorted: Vec<_> = lines.into_iter().collect();
+    sorted.sort_by_key(|((set, degree, method), _)| (*set, *degree, order(method)));
+    let text = |scores: &[[f64; 3]], at: usize| {
+        let known: Vec<f64> = scores.iter().map(|score| score[at]).filter(|score| score.is_finite()).collect();
+        let worst = known.iter().copied().fold(0.0, |worst: f64, z| if z.abs() > worst.abs() { z } else { worst });
+        let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
+        if known.is_empty() { "–".to_owned() } else { format!("{mean:+.1} ({worst:+.1})") }
+    };
+    let rows: Vec<[String; 7]> = (sorted.iter())
+        .map(|((set, degree, method), scores)| {
+            let all = scores.iter().flatten().filter(|score| score.is_finite());
+            let beyond = all.filter(|score| score.abs() > FURTHEST).count();
+            let word = if beyond == 0 { "agrees".to_owned() } else { format!("{beyond} beyond {FURTHEST}") };
+            [
+                (*set).to_owned(),
+                degree.to_string(),
+                (*method).to_owned(),
+                text(scores, 0),
+                text(scores, 1),
+                text(scores, 2),
+                word,
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let all: Vec<f64> =
+        sorted.iter().flat_map(|(_, scores)| scores.iter().flatten()).copied().filter(|z| z.is_finite()).collect();
+    let beyond = all.iter().filter(|z| z.abs() > FURTHEST).count();
+    let worst = all.iter().fold(0.0, |worst: f64, z| worst.max(z.abs()));
+    outcome.verdict(
+        "The authors' own numbers (non-negative data).",
+        format!("{} comparisons, {beyond} of them further apart than {FURTHEST} standard errors; the furthest is {worst:.1}", all.len()),
+        Agreement::of(beyond == 0),
+    );
+    outcome.table(
+        "Difference to the authors' means in standard errors: mean over D (and the furthest). Where they give one seed only, ours stands for its scatter.",
+        ["set", "p", "method", "kernel error", "test error", "log-likelihood", "verdict"],
+        rows,
+    );
+    Ok(())
+}

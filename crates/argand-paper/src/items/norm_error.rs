@@ -1,0 +1,144 @@
+//! How far the norm of a sketch is from that of the tensor product, over the degree.
+
+use argand::{FeatureMap, Kernel, Method, Rows, Spec};
+use serde::{Deserialize, Serialize};
+
+use super::{mean_and_deviation, methods};
+use crate::figure::{Figure, Panel, Scale, Series, Style};
+use crate::outcome::{Agreement, Outcome};
+use crate::units::{self, Sharing};
+use crate::{Context, Error, files};
+
+pub(super) const NAME: &str = "norm-error";
+pub(super) const TITLE: &str = "Error of norms over the degree";
+
+const ROWS: usize = 128;
+const DIM: usize = 64;
+const LARGEST_DEGREE: usize = 10;
+/// Draws of one unit of work.
+const DRAWS: u64 = 1000;
+const METHODS: [&str; 4] = ["gaussian", "ctr-gaussian", "rademacher", "ctr-rademacher"];
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Unit {
+    method: String,
+    degree: usize,
+    first_seed: u64,
+    draws: u64,
+}
+
+/// A line of the CSV.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Record {
+    method: String,
+    p: usize,
+    draws: u64,
+    mean_error: f64,
+    standard_error: f64,
+}
+
+pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
+    let draws = context.seeds(2_000, 30_000);
+    let units: Vec<Unit> = (1..=LARGEST_DEGREE)
+        .flat_map(|degree| METHODS.map(|method| (degree, method)))
+        .flat_map(|(degree, method)| {
+            (0..draws).step_by(usize::try_from(DRAWS).unwrap_or(1)).map(move |first_seed| Unit {
+                method: method.to_owned(),
+                degree,
+                first_seed,
+                draws: DRAWS.min(draws - first_seed),
+            })
+        })
+        .collect();
+    let results = units::run(context, NAME, &units, Sharing::Parallel, |unit| unit.degree as f64, measure)?;
+    let mut records: Vec<Record> = Vec::new();
+    for degree in 1..=LARGEST_DEGREE {
+        for method in METHODS {
+            let of_cell =
+                units.iter().zip(&results).filter(|(unit, _)| (unit.degree, &*unit.method) == (degree, method));
+            let errors: Vec<f64> = of_cell.filter_map(|(_, errors)| errors.as_ref()).flatten().copied().collect();
+            if errors.is_empty() {
+                continue;
+            }
+            let (mean_error, deviation) = mean_and_deviation(&errors);
+            let draws = errors.len() as u64;
+            let standard_error = deviation / (draws as f64).sqrt();
+            records.push(Record { method: method.to_owned(), p: degree, draws, mean_error, standard_error });
+        }
+    }
+    let path = context.settings.out.join(format!("{NAME}.csv"));
+    files::write_csv(&path, &records)?;
+    present(context, &files::read_csv(&path)?)
+}
+
+/// | ‖Sx‖² − ‖x‖² | of every draw for x = a ⊗ … ⊗ a with equal entries and unit norm.
+fn measure(unit: &Unit) -> Result<Vec<f64>, Error> {
+    let method: Method = unit.method.parse()?;
+    let row = vec![(DIM as f64).sqrt().recip(); DIM];
+    let errors = (unit.first_seed..unit.first_seed + unit.draws).map(|seed| -> Result<f64, Error> {
+        let mut spec = Spec::new(DIM, unit.degree, ROWS).with_method(method).with_seed(seed);
+        spec.kernel = Kernel { degree: unit.degree, gamma: 1.0, coef0: 0.0 };
+        let features = spec.sample::<f64>()?.transform(&[Rows::new(&row, 1, DIM)?.into()])?;
+        Ok((features.iter().map(|value| value * value).sum::<f64>() - 1.0).abs())
+    });
+    errors.collect()
+}
+
+fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> {
+    let draws = records.first().map_or(0, |record| record.draws);
+    let about = format!(
+        "Mean of | ‖Sx‖² − ‖x‖² | over {draws} draws of S with {ROWS} rows, x = a ⊗ … ⊗ a with a = (1, …, 1)/8 in {DIM} dimensions. A \
+         Complex-to-Real sketch with {ROWS} rows has {} complex ones. At large p the mean rests on rare large values.",
+        ROWS / 2
+    );
+    let mut outcome = Outcome::new(NAME, TITLE, about);
+    let series = methods(&METHODS)?.into_iter().zip(METHODS).map(|(method, name)| Series {
+        name: name.to_owned(),
+        style: Style::of(method),
+        points: records
+            .iter()
+            .filter(|record| record.method == name)
+            .map(|record| (record.p as f64, record.mean_error))
+            .collect(),
+    });
+    outcome.draw(
+        &context.settings.out,
+        &Figure {
+            name: NAME.to_owned(),
+            caption: format!("Mean error of the squared norm, {ROWS} rows."),
+            columns: 1,
+            panels: vec![Panel {
+                title: format!("d = {DIM}, {ROWS} rows"),
+                x_label: "degree p".to_owned(),
+                y_label: "mean | |Sx|² - |x|² |".to_owned(),
+                scales: [Scale::Linear, Scale::Logarithmic],
+                series: series.collect(),
+            }],
+        },
+    )?;
+    let find =
+        |method: &str, degree: usize| records.iter().find(|record| record.method == method && record.p == degree);
+    for (real, complex) in [("gaussian", "ctr-gaussian"), ("rademacher", "ctr-rademacher")] {
+        let ratios: Vec<(usize, f64, f64)> = (1..=LARGEST_DEGREE)
+            .filter_map(|degree| {
+                let (real, complex) = (find(real, degree)?, find(complex, degree)?);
+                let ratio = complex.mean_error / real.mean_error;
+                let relative = |record: &Record| (record.standard_error / record.mean_error).powi(2);
+                Some((degree, ratio, ratio * (relative(real) + relative(complex)).sqrt()))
+            })
+            .collect();
+        let text: Vec<String> = (ratios.iter())
+            .filter(|(degree, ..)| [1, 2, 3, 5, 7, 10].contains(degree))
+            .map(|(degree, ratio, error)| format!("p = {degree}: {ratio:.2} ± {error:.2}"))
+            .collect();
+        let lower =
+            ratios.iter().filter(|(degree, ..)| *degree >= 2).all(|(_, ratio, error)| ratio - 2.0 * error < 1.0);
+        let grows = ratios.last().zip(ratios.get(1)).is_some_and(|(last, second)| last.1 < second.1);
+        outcome.verdict(
+            &format!("{complex} sketches preserve norms better than {real} ones, and the more so the larger p (Fig. 1 right)."),
+            format!("{complex} over {real}, {}", text.join(", ")),
+            Agreement::of(lower && grows),
+        );
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,117 @@
+//! Long work in units: each result is a file that appears whole, so that an interrupted run loses the units in hand only.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use argand::rng::STREAM_VERSION;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{Context, Error, files};
+
+/// How units share the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// One unit per thread, side by side.
+    Parallel,
+    /// One after the other on one thread each, with nothing beside them: they measure time.
+    AloneOnOneThread,
+    /// One after the other on all threads.
+    AloneOnAllThreads,
+}
+
+/// What is in the file of a unit.
+#[derive(Serialize, Deserialize)]
+struct Stored<C, R> {
+    config: C,
+    result: R,
+}
+
+/// Where the result for a configuration is kept: its name is the hash of the configuration.
+fn place<C: Serialize>(folder: &Path, config: &C) -> Result<PathBuf, Error> {
+    let config = serde_json::to_vec(&(STREAM_VERSION, config)).map_err(|error| Error::Internal(error.to_string()))?;
+    let hash = Sha256::digest(&config);
+    let name: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    Ok(folder.join(format!("{name}.json")))
+}
+
+/// A result kept earlier; whatever is wrong with its file, the unit is run again.
+fn stored<C: DeserializeOwned + PartialEq, R: DeserializeOwned>(path: &Path, config: &C) -> Option<R> {
+    let stored: Stored<C, R> = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    (stored.config == *config).then_some(stored.result)
+}
+
+/// The results for all configurations, in their order. What an earlier run left is taken from `units/` in the output folder; the
+/// rest is worked off in order of `configs`. With [`Settings::finished_only`](crate::Settings::finished_only) nothing is run, and what
+/// is not there is `None`.
+///
+/// `cost` weighs a unit for the estimate of the time left.
+pub(crate) fn run<C, R>(
+    context: &Context<'_>,
+    item: &str,
+    configs: &[C],
+    sharing: Sharing,
+    cost: impl Fn(&C) -> f64,
+    work: impl Fn(&C) -> Result<R, Error> + Sync,
+) -> Result<Vec<Option<R>>, Error>
+where
+    C: Serialize + DeserializeOwned + PartialEq + Sync,
+    R: Serialize + DeserializeOwned + Send,
+{
+    let folder = context.settings.out.join("units").join(item);
+    files::create_folder(&folder)?;
+    let places = configs.iter().map(|config| place(&folder, config)).collect::<Result<Vec<_>, _>>()?;
+    let results: Vec<Option<R>> = places.iter().zip(configs).map(|(place, config)| stored(place, config)).collect();
+    if context.settings.finished_only {
+        return Ok(results);
+    }
+    let open: Vec<usize> = (0..configs.len()).filter(|&unit| results[unit].is_none()).collect();
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "weights are rough")]
+    let weights: Vec<u64> = configs.iter().map(|config| (cost(config) * 1e3).clamp(1.0, 1e15) as u64).collect();
+    let total: u64 = weights.iter().sum();
+    let left: u64 = open.iter().map(|&unit| weights[unit]).sum();
+    context.progress.start(item, total, total - left);
+    let (workers, threads) = match sharing {
+        Sharing::Parallel => (context.settings.threads, 1),
+        Sharing::AloneOnOneThread => (1, 1),
+        Sharing::AloneOnAllThreads => (1, context.settings.threads),
+    };
+    let (next, results, failed) = (AtomicUsize::new(0), Mutex::new(results), Mutex::new(None));
+    let no_threads = |error: rayon::ThreadPoolBuildError| Error::Internal(format!("cannot start threads: {error}"));
+    let worker = || -> Result<(), Error> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(no_threads)?;
+        while let Some(&unit) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if lock(&failed).is_some() {
+                return Ok(());
+            }
+            let result = pool.install(|| work(&configs[unit]))?;
+            let stored = Stored { config: &configs[unit], result };
+            let text = serde_json::to_vec(&stored).map_err(|error| Error::Internal(error.to_string()))?;
+            files::write(&places[unit], &text)?;
+            lock(&results)[unit] = Some(stored.result);
+            context.progress.advance(weights[unit]);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..workers.min(open.len()) {
+            scope.spawn(|| {
+                if let Err(error) = worker() {
+                    lock(&failed).get_or_insert(error);
+                }
+            });
+        }
+    });
+    context.progress.finish();
+    match failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
