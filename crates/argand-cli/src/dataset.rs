@@ -10,31 +10,31 @@ use argand::{Error, Input, Rows};
 
 use crate::failure::Failure;
 use crate::inputs::Inputs;
-use crate::table::{self, Label, LabelReader};
+use crate::table::{self, Column, Label, LabelReader};
 
 /// Where labels are: in a file of their own, or in a column of an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LabelSource {
     path: PathBuf,
-    column: Option<String>,
+    column: Option<(String, Column)>,
 }
 
 impl LabelSource {
-    /// What `option` says: the name of a column of an input, or else a file.
+    /// What `option` says: the name of a column of an input (in text without a header, its number), or else a file.
     pub(crate) fn find(option: &str, text: &str, inputs: &[PathBuf]) -> Result<Self, Failure> {
         let file = Path::new(text);
         let mut with_column = Vec::new();
         for path in inputs {
-            if table::has_column(path, text)? {
-                with_column.push(path);
+            if let Some(column) = table::find_column(path, text)? {
+                with_column.push((path, column));
             }
         }
         match with_column[..] {
-            [path] if file.is_file() => Err(Failure::Input(format!(
+            [(path, _)] if file.is_file() => Err(Failure::Input(format!(
                 "{option}: {text} is a file and a column of {}; write ./{text} for the file, or rename it",
                 path.display()
             ))),
-            [path] => Ok(Self { path: path.clone(), column: Some(text.to_owned()) }),
+            [(path, column)] => Ok(Self { path: path.clone(), column: Some((text.to_owned(), column)) }),
             [] if file.exists() => Ok(Self { path: file.to_path_buf(), column: None }),
             [] => Err(Failure::Input(format!("{option}: there is neither a column nor a file {text}"))),
             _ => Err(Failure::Input(format!("{option}: expected a column of one input, and several have {text}"))),
@@ -43,7 +43,12 @@ impl LabelSource {
 
     /// The column of an input that holds labels instead of features.
     pub(crate) fn column(&self) -> Option<&str> {
-        self.column.as_deref()
+        self.column.as_ref().map(|(column, _)| column.as_str())
+    }
+
+    /// The same, if it can be told in other files by its name. A number says nothing of a file that may be without labels.
+    pub(crate) fn column_name(&self) -> Option<&str> {
+        self.column().filter(|_| !matches!(self.column, Some((_, Column::Numbered))))
     }
 
     /// The file.
@@ -156,7 +161,7 @@ pub(crate) struct Dataset<'a> {
 
 impl<'a> Dataset<'a> {
     pub(crate) fn new(paths: &'a [PathBuf], labels: LabelSource, part: Part) -> Self {
-        let without = labels.column.iter().cloned().collect();
+        let without = labels.column().map(str::to_owned).into_iter().collect();
         Self { paths, labels, part, without, progress: false }
     }
 

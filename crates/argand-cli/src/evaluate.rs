@@ -23,7 +23,8 @@ pub(crate) struct Arguments {
     #[arg(required = true, value_name = "IN")]
     inputs: Vec<PathBuf>,
 
-    /// The truth: a column of IN by its name, or a file with one column or of LIBSVM.
+    /// The truth: a column of IN by its name (or its number, counted from 0, in text without a header), or a file with one column
+    /// or of LIBSVM.
     #[arg(long, value_name = "FILE|COLUMN")]
     labels: String,
 

@@ -31,8 +31,8 @@ pub(crate) struct Arguments {
     #[arg(required = true, value_name = "IN")]
     inputs: Vec<PathBuf>,
 
-    /// What is to be predicted: a column of IN by its name, or a file with one column or of LIBSVM. Classes are whole numbers or
-    /// text.
+    /// What is to be predicted: a column of IN by its name (or its number, counted from 0, in text without a header), or a file
+    /// with one column or of LIBSVM. Classes are whole numbers or text.
     #[arg(long, value_name = "FILE|COLUMN")]
     labels: String,
 
@@ -159,6 +159,8 @@ struct SoftmaxArguments {
 const EXAMPLES: &str = "\
 Examples:
   argand fit train.csv --labels class --model gp -o digits.model --degree 3 --gamma 0.5 --coef0 0.5 --scaling unit
+  argand fit letter-recognition.data --labels 0 --model gp -o letter.model --scaling unit
+  argand fit train-images-idx3-ubyte.gz --labels train-labels-idx1-ubyte.gz --model ridge -o mnist.model
   argand fit x.npy --labels y.npy --model ridge --task regression -o prices.model --features 4096
   argand fit train.parquet --labels kind --model softmax --validation 0.1 --checkpoint run.state -o kind.model
   argand predict digits.model test.csv -o predicted.csv
@@ -274,7 +276,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ([], _) => None,
         (paths, _) => {
             let mut validation = Dataset::new(paths, validation_labels, Part::All);
-            validation.leave_out(training.labels.column());
+            validation.leave_out(training.labels.column_name());
             validation.progress = training.progress;
             Some(validation)
         }
@@ -407,7 +409,7 @@ impl Work<'_> {
             let score = self.score(&model, validation)?;
             lines.extend(score.describe(&model).into_iter().filter(|(name, _)| *name != "rows"));
         }
-        let label_column = self.training.labels.column().map(str::to_owned);
+        let label_column = self.training.labels.column_name().map(str::to_owned);
         Ok((NamedModel { model, task: self.task, label_column }, lines))
     }
 

@@ -17,9 +17,8 @@ use crate::table::{self, Columns, LabelWriter, Writer};
 /// Predict labels with a model.
 ///
 /// Reads the tables that `argand fit` reads, in blocks, and writes one label or number per row: as .npy, .csv or .parquet, by
-/// the ending. A column that held the labels when the model was fitted is left out; the others are taken by their place, not by
-/// their names. The output appears when it is complete, or
-/// not at all.
+/// the ending. A column that held the labels when the model was fitted is left out if it has a name; the others are taken by
+/// their place, not by their names. The output appears when it is complete, or not at all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {

@@ -16,7 +16,8 @@ use crate::table::{self, Columns, Element};
 
 /// Sketch the rows of a file.
 ///
-/// Reads .npy, .csv, .parquet and .libsvm, writes .npy, .csv and .parquet, in blocks: files may be larger than memory.
+/// Reads .npy, .csv (or .data, .dat), .parquet, .libsvm and .idx (also .idx.gz, and MNIST's names), writes .npy, .csv and .parquet,
+/// in blocks: files may be larger than memory.
 /// Several input files give the sketch of the tensor product of their rows, one factor each. Labels in LIBSVM files are
 /// left out. The output appears when it is complete, or not at all.
 #[derive(Debug, clap::Args)]

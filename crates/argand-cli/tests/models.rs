@@ -78,6 +78,64 @@ fn number(text: &str, name: &str) -> f64 {
 
 const SOFTMAX: &str = "--model softmax --epochs 6 --learning-rate 0.05 --batch 16";
 
+/// The same rows and labels as UCI's and MNIST's files have them: text without a header, the label in its first column, and
+/// small whole numbers in gzip with labels in another file.
+#[test]
+fn files_of_uci_and_mnist_are_learnt_from() {
+    let (workspace, _) = workspace();
+    for (name, seed) in [("train", 1), ("test", 2)] {
+        let (table, same) = points(300, seed);
+        let whole = |row: &[f64]| [row[0], row[1]].map(|value| (64.0 * value).to_string());
+        let lines = table.rows().zip(&same).map(|(row, &same)| {
+            let label = if same { "S" } else { "N" };
+            let [x, y] = whole(row);
+            (format!("{label},{x},{y}\n"), format!("{x},{y}\n"))
+        });
+        let (labelled, bare): (String, String) = lines.unzip();
+        workspace.write(&format!("{name}.data"), labelled);
+        workspace.write(&format!("{name}-bare.data"), bare);
+        #[allow(clippy::cast_possible_truncation, reason = "whole numbers of at most 64")]
+        let pixels: Vec<u8> = table.values.iter().flat_map(|value| ((64.0 * value) as i8).to_be_bytes()).collect();
+        let images = [&[0, 0, 0x09, 3, 0, 0, 1, 44, 0, 0, 0, 1, 0, 0, 0, 2][..], &pixels].concat();
+        workspace.write(&format!("{name}-images-idx3-ubyte.gz"), gzip(&images));
+        let labels: Vec<u8> = same.iter().map(|&same| u8::from(same)).collect();
+        let labels = [&[0, 0, 0x08, 1, 0, 0, 1, 44][..], &labels].concat();
+        workspace.write(&format!("{name}-labels.idx1-ubyte"), labels);
+    }
+    let mut errors = Vec::new();
+    for (train, test) in [
+        ("train.data --labels 0", "test.data --labels 0"),
+        (
+            "train-images-idx3-ubyte.gz --labels train-labels.idx1-ubyte",
+            "test-images-idx3-ubyte.gz --labels test-labels.idx1-ubyte",
+        ),
+    ] {
+        workspace.succeed(&format!("fit {train} --model gp -o m --features 64 --gamma 0.001"));
+        let evaluated = workspace.succeed(&format!("evaluate m {test}")).stdout;
+        assert_eq!(value(&evaluated, "rows"), "300");
+        assert!(number(&evaluated, "error") < 0.03, "{train}: {evaluated}");
+        errors.push(value(&evaluated, "error").to_owned());
+    }
+    assert_eq!(errors[0], errors[1]);
+
+    // Rows without labels are taken whole: a number does not tell whether a column has labels.
+    workspace
+        .succeed("fit train.data --labels 0 --validation test.data --model ridge -o m --features 64 --gamma 0.001");
+    workspace.succeed("predict m test-bare.data -o p.csv");
+    assert_eq!(workspace.read("p.csv").iter().filter(|&&byte| byte == b'\n').count(), 301);
+    workspace.refuse("predict m test.data -o out.npy", &["test.data: line 1, field 1 (counted from 1) has ", "beside"]);
+    workspace.refuse("evaluate m test-bare.data --labels 0", &["has 1 columns; the model is for 2"]);
+    let fit = |labels: &str| format!("fit train.data --labels {labels} --model gp -o out.npy --features 64");
+    workspace.refuse(&fit("kind"), &["train.data: line 1, field 1", "without one columns are called 0, 1 and so on"]);
+    workspace.refuse(&fit("1"), &["train.data: line 1, field 1"]);
+    workspace.refuse(&fit("3"), &["train.data: line 1, field 1"]);
+    workspace.refuse(&fit("test-images-idx3-ubyte.gz"), &["train.data: line 1, field 1"]);
+    let fit = |labels: &str| format!("fit train-bare.data --labels {labels} --model gp -o out.npy --features 64");
+    workspace.refuse(&fit("2"), &["--labels: there is neither a column nor a file 2"]);
+    workspace.refuse(&fit("test-images-idx3-ubyte.gz"), &["has 2 columns; labels are one column"]);
+    workspace.refuse("predict m test-bare.data -o out.idx", &["out.idx: IDX files are only read; write .npy"]);
+}
+
 #[test]
 fn every_model_learns_and_says_so() {
     let (workspace, same) = workspace();

@@ -1,4 +1,5 @@
-//! Comma-separated numbers, with or without a line of names before them.
+//! Comma-separated numbers, with or without a line of names before them. Without one, columns are called by their number,
+//! counted from 0.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use csv::{ByteRecord, ReaderBuilder, Terminator};
 
 use super::{
-    Block, Columns, Element, LONGEST_LINE, Progress, Reader, Writer, open_file, parse_number, position, quoted,
+    Block, Column, Columns, Element, LONGEST_LINE, Progress, Reader, Writer, open_file, parse_number, position, quoted,
 };
 use crate::failure::Failure;
 use crate::output::AtomicFile;
@@ -25,8 +26,9 @@ pub(super) struct CsvReader<T> {
     line: u64,
     /// Whether `record` is still to be taken.
     pending: bool,
-    /// What the header calls the fields, if there is one.
-    names: Option<Vec<String>>,
+    /// What the header calls the fields, or their numbers if there is none.
+    names: Vec<String>,
+    column: Column,
     fields: usize,
     /// The fields that are left out of the rows.
     left_out: Vec<usize>,
@@ -37,6 +39,17 @@ pub(super) struct CsvReader<T> {
 impl<T: Element> CsvReader<T> {
     /// Opens a file; of its columns, those called `without` are left out.
     pub(super) fn open(path: &Path, without: &[&str]) -> Result<Self, Failure> {
+        let mut reader = Self::open_column(path)?;
+        reader.left_out = without.iter().map(|name| reader.find(name)).collect::<Result<_, _>>()?;
+        if reader.columns() == 0 {
+            return Err(Failure::input(path, format!("has no other columns than {without:?}")));
+        }
+        reader.check_first_row()?;
+        Ok(reader)
+    }
+
+    /// Opens a file of which one column is to be read: the others may be no numbers.
+    pub(super) fn open_column(path: &Path) -> Result<Self, Failure> {
         let (file, total) = open_file(path)?;
         let lines = ReaderBuilder::new()
             .has_headers(false)
@@ -53,7 +66,8 @@ impl<T: Element> CsvReader<T> {
             record,
             line: 0,
             pending: false,
-            names: None,
+            names: Vec::new(),
+            column: Column::Numbered,
             fields: 0,
             left_out: Vec::new(),
             total,
@@ -62,36 +76,42 @@ impl<T: Element> CsvReader<T> {
         let mut any = reader.advance()?;
         reader.fields = reader.record.len();
         // A row in which a number is missing or misspelt must not be lost as a header: that has no numbers.
-        let name = |field: &[u8]| !field.trim_ascii().is_empty() && parse_number::<T>(field).is_none();
-        if let Some(index) = reader.record.iter().position(name) {
-            if reader.record.iter().any(|field| parse_number::<T>(field).is_some()) {
-                let place = format!("line {}, field {}", reader.line, index + 1);
-                let found = quoted(&reader.record[index]);
-                return Err(reader.wrong(&place, &format!("has {found} beside numbers; a header has only names")));
-            }
+        if reader.record.iter().any(is_text::<T>)
+            && !reader.record.iter().any(|field| parse_number::<T>(field).is_some())
+        {
             let name = |field: &[u8]| String::from_utf8_lossy(field.trim_ascii()).into_owned();
-            reader.names = Some(reader.record.iter().map(name).collect());
+            reader.names = reader.record.iter().map(name).collect();
+            reader.column = Column::Named;
             any = reader.advance()?;
+        } else {
+            reader.names = (0..reader.fields).map(|index| index.to_string()).collect();
         }
         if !any {
             return Err(Failure::input(path, "has no line of numbers; a table needs at least one row and one column"));
         }
         reader.pending = true;
-        reader.left_out = without.iter().map(|name| reader.find(name)).collect::<Result<_, _>>()?;
-        if reader.columns() == 0 {
-            return Err(Failure::input(path, format!("has no other columns than {without:?}")));
-        }
         Ok(reader)
     }
 
-    /// What the header calls the columns, if there is one.
-    pub(super) fn names(&self) -> Option<&[String]> {
-        self.names.as_deref()
+    /// Checks that the first line of a file without a header has text only where it is left out.
+    fn check_first_row(&self) -> Result<(), Failure> {
+        let text = |(index, field): &(usize, &[u8])| is_text::<T>(field) && !self.left_out.contains(index);
+        match self.record.iter().enumerate().find(text) {
+            Some((index, field)) if self.column == Column::Numbered => {
+                let place = format!("line {}, field {}", self.line, index + 1);
+                let what = format!(
+                    "has {} beside numbers; a header has only names, and without one columns are called 0, 1 and so on",
+                    quoted(field)
+                );
+                Err(self.wrong(&place, &what))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Which column has this name.
     pub(super) fn find(&self, name: &str) -> Result<usize, Failure> {
-        position(&self.path, self.names().unwrap_or(&[]), name)
+        position(&self.path, &self.names, name)
     }
 
     /// Hands one field of each of the next rows to `take`, which may object; returns how many rows there were.
@@ -187,6 +207,22 @@ impl<T: Element> CsvReader<T> {
             kind => self.wrong(&place, &format!("is malformed: {kind:?}")),
         }
     }
+}
+
+/// Whether a field holds something else than a number.
+fn is_text<T: Element>(field: &[u8]) -> bool {
+    !field.trim_ascii().is_empty() && parse_number::<T>(field).is_none()
+}
+
+/// Looks for a column of this name, or of this number in a file without a header.
+pub(super) fn find_column(path: &Path, name: &str) -> Result<Option<Column>, Failure> {
+    let reader = CsvReader::<f64>::open_column(path)?;
+    if reader.names.iter().any(|other| other == name) {
+        return Ok(Some(reader.column));
+    }
+    // Names beside numbers may be what was meant for a header.
+    reader.check_first_row()?;
+    Ok(None)
 }
 
 /// Line ends inside the fields of a record.

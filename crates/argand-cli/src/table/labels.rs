@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use super::csv::CsvReader;
+use super::idx::IdxReader;
 use super::libsvm::Lines;
 use super::npy::{NpyReader, NpyText};
 use super::parquet::ParquetLabels;
@@ -76,11 +77,18 @@ pub(crate) struct LabelReader {
 }
 
 enum Source {
-    Numbers(NpyReader<f64>, Block<f64>),
+    Numbers(Box<dyn Reader<f64>>, Block<f64>),
     Text(NpyText),
     Csv(Box<CsvReader<f64>>, usize),
     Parquet(Box<ParquetLabels>),
     Libsvm(Lines),
+}
+
+impl Source {
+    fn numbers(path: &Path, reader: impl Reader<f64> + 'static) -> Result<Self, Failure> {
+        only_column(path, reader.columns())?;
+        Ok(Self::Numbers(Box::new(reader), Block::default()))
+    }
 }
 
 impl LabelReader {
@@ -92,14 +100,11 @@ impl LabelReader {
         let source = match Format::of(path)? {
             Format::Npy => match NpyText::open(path)? {
                 Some(text) => Source::Text(text),
-                None => {
-                    let reader = NpyReader::open_column(path)?;
-                    only_column(path, Reader::<f64>::columns(&reader))?;
-                    Source::Numbers(reader, Block::default())
-                }
+                None => Source::numbers(path, NpyReader::open_column(path)?)?,
             },
+            Format::Idx => Source::numbers(path, IdxReader::open(path)?)?,
             Format::Csv => {
-                let reader = CsvReader::open(path, &[])?;
+                let reader = CsvReader::open_column(path)?;
                 let field = match column {
                     Some(name) => reader.find(name)?,
                     None => only_column(path, reader.columns())?,
@@ -190,8 +195,9 @@ mod tests {
     };
     use parquet::arrow::ArrowWriter;
 
+    use super::super::idx::tests::{gzip, idx};
     use super::super::tests::{Numbers, Scratch, read_all};
-    use super::super::{has_column, open};
+    use super::super::{Column, find_column, open};
     use super::*;
 
     /// The names of all labels, read `max_rows` at a time.
@@ -233,6 +239,9 @@ mod tests {
         let utf32 = |text: &str| text.chars().flat_map(|c| (c as u32).to_le_bytes()).collect::<Vec<_>>();
         let files = [
             ("y.csv", "y\n3\n-1\n3\n".into()),
+            ("y.data", "3\n-1\n3\n".into()),
+            ("y-idx1-ubyte", idx(0x09, &[3], &[3, 255, 3])),
+            ("y.idx.gz", gzip(&idx(0x0c, &[3, 1], &[3, -1, 3].map(i32::to_be_bytes).concat()))),
             ("y.csv", "3\n -1.0\n+3e0\n".into()),
             ("y.svm", "3 1:5\n# no row\n-1\n3.0 2:7\n".into()),
             ("y.npy", npy("|i1", "(3,)", &[3, 255, 3])),
@@ -281,7 +290,8 @@ mod tests {
         let table = parquet(&[("a", numbers), ("kind of", text), ("b", more)]);
         for (name, contents) in [("x.parquet", table), ("x.csv", b"a, kind of,b\n1,cat,3\n2,dog,4\n".to_vec())] {
             let scratch = Scratch::new(name, contents);
-            assert!(has_column(&scratch.path, "kind of").unwrap() && !has_column(&scratch.path, "c").unwrap());
+            assert_eq!(find_column(&scratch.path, "kind of").unwrap(), Some(Column::Named));
+            assert_eq!(find_column(&scratch.path, "c").unwrap(), None);
             assert_eq!(labels(&scratch.path, Some("kind of"), 5).unwrap(), ["cat", "dog"]);
             let mut reader = open::<f32>(&scratch.path, None, &["kind of"]).unwrap();
             let mut block = Block::default();
@@ -292,6 +302,35 @@ mod tests {
                 assert_eq!(labels(&scratch.path, column, 5).unwrap_err().exit_code(), 2);
             }
             assert!(open::<f32>(&scratch.path, None, &["c"]).err().unwrap().to_string().contains("no column \"c\""));
+        }
+    }
+
+    #[test]
+    fn columns_without_names_are_called_by_their_number() {
+        let scratch = Scratch::new("letter.data", "T,2,8\nI, 5,12\n");
+        assert_eq!(labels(&scratch.path, Some("0"), 5).unwrap(), ["T", "I"]);
+        assert_eq!(labels(&scratch.path, Some("2"), 1).unwrap(), ["8", "12"]);
+        assert_eq!(find_column(&scratch.path, "0").unwrap(), Some(Column::Numbered));
+        let mut reader = open::<f32>(&scratch.path, None, &["0"]).unwrap();
+        let mut block = Block::default();
+        assert_eq!((reader.columns(), reader.read(5, &mut block)), (2, Ok(2)));
+        assert_eq!(block, Block::Dense { values: vec![2.0, 8.0, 5.0, 12.0] });
+        let numbers = Scratch::new("x.csv", "1,2\n3,4\n");
+        assert_eq!(labels(&numbers.path, Some("1"), 5).unwrap(), ["2", "4"]);
+        for name in ["2", "-1", "01", "+0", ""] {
+            assert_eq!(find_column(&numbers.path, name).unwrap(), None, "{name}");
+            assert!(labels(&numbers.path, Some(name), 5).is_err());
+        }
+        // With a header, only its names count.
+        let named = Scratch::new("x.csv", "a,b\n3,4\n");
+        assert_eq!(find_column(&named.path, "0").unwrap(), None);
+        // What is not a number may be meant for a header, or be a mistake.
+        for (text, name, without) in [("0,1,y\n2,3,4\n", "y", &[][..]), ("T,2,NA\nI,3,4\n", "3", &["0"])] {
+            let scratch = Scratch::new("x.csv", text);
+            let failures = [find_column(&scratch.path, name).err(), open::<f32>(&scratch.path, None, without).err()];
+            for failure in failures.map(|failure| failure.unwrap().to_string()) {
+                assert!(failure.contains("beside numbers; a header has only names"), "{failure}");
+            }
         }
     }
 
@@ -316,6 +355,8 @@ mod tests {
             ("y.npy", npy("<U1", "(1,)", &[0; 4]), "has nothing instead of a label"),
             ("y.npy", npy("<U99999999999999999999", "(1,)", &[0; 4]), "is not supported"),
             ("y.npy", npy("<U999999999999999999", "(1,)", &[0; 4]), "truncated"),
+            ("y.idx", idx(0x08, &[1, 2], &[1, 2]), "has 2 columns"),
+            ("y.idx", idx(0x0d, &[1], &f32::NAN.to_be_bytes()), "row 0 (counted from 0) is NaN"),
             ("y.svm", b"nan 1:2\n".to_vec(), "row 0 (counted from 0) is NaN"),
             ("y.parquet", parquet(&[("y", nulls)]), "row 1 (counted from 0), column \"y\" is null"),
         ] {

@@ -5,6 +5,7 @@
 //! number of rows.
 
 mod csv;
+mod idx;
 mod labels;
 mod libsvm;
 mod npy;
@@ -14,6 +15,7 @@ mod predicted;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::path::Path;
@@ -278,22 +280,49 @@ enum Format {
     Csv,
     Parquet,
     Libsvm,
+    Idx,
 }
 
 impl Format {
     /// The format that the ending of a name stands for.
     fn of(path: &Path) -> Result<Self, Failure> {
-        let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-        match ending.as_deref() {
+        let lower = |text: &OsStr| text.to_string_lossy().to_lowercase();
+        if path.file_name().is_some_and(|name| idx::is_name(&lower(name))) {
+            return Ok(Self::Idx);
+        }
+        match path.extension().map(lower).as_deref() {
             Some("npy") => Ok(Self::Npy),
-            Some("csv") => Ok(Self::Csv),
+            Some("csv" | "data" | "dat") => Ok(Self::Csv),
             Some("parquet" | "pq") => Ok(Self::Parquet),
             Some("libsvm" | "svm" | "svmlight") => Ok(Self::Libsvm),
             _ => Err(Failure::input(
                 path,
-                "the ending names no known format; known are .npy, .csv, .parquet, .pq, .libsvm, .svm and .svmlight",
+                "the ending names no known format; known are .npy, .csv, .data, .dat, .parquet, .pq, .libsvm, .svm, \
+                 .svmlight, .idx and .idx.gz, and the names of MNIST's files",
             )),
         }
+    }
+}
+
+/// The formats that are also written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Npy,
+    Csv,
+    Parquet,
+}
+
+impl Written {
+    /// The format that the ending of a name stands for.
+    fn of(path: &Path) -> Result<Self, Failure> {
+        let what = match Format::of(path)? {
+            Format::Npy => return Ok(Self::Npy),
+            Format::Csv => return Ok(Self::Csv),
+            Format::Parquet => return Ok(Self::Parquet),
+            Format::Libsvm => "LIBSVM",
+            Format::Idx => "IDX",
+        };
+        Err(Failure::input(path, format!("{what} files are only read; write .npy, .csv or .parquet")))
     }
 }
 
@@ -314,19 +343,28 @@ pub(crate) fn open<T: Element>(
         Format::Csv => Box::new(csv::CsvReader::open(path, without)?),
         Format::Parquet => Box::new(parquet::ParquetReader::open(path, without)?),
         Format::Libsvm => Box::new(libsvm::LibsvmReader::open(path, columns)?),
+        Format::Idx => Box::new(idx::IdxReader::open(path)?),
     })
 }
 
-/// Whether a table has a column of this name; some formats have no names.
+/// What a column is called by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Column {
+    /// Its name.
+    Named,
+    /// Its place, counted from 0: in text without a header.
+    Numbered,
+}
+
+/// Looks for a column of a table; some formats have no names.
 ///
 /// # Errors
 /// As [`open`], as far as the names are concerned.
-pub(crate) fn has_column(path: &Path, name: &str) -> Result<bool, Failure> {
-    let has = |names: &[String]| names.iter().any(|other| other == name);
+pub(crate) fn find_column(path: &Path, name: &str) -> Result<Option<Column>, Failure> {
     Ok(match Format::of(path)? {
-        Format::Csv => csv::CsvReader::<f64>::open(path, &[])?.names().is_some_and(has),
-        Format::Parquet => has(&parquet::names(path)?),
-        Format::Npy | Format::Libsvm => false,
+        Format::Csv => csv::find_column(path, name)?,
+        Format::Parquet => parquet::names(path)?.iter().any(|other| other == name).then_some(Column::Named),
+        Format::Npy | Format::Libsvm | Format::Idx => None,
     })
 }
 
@@ -345,13 +383,10 @@ fn position(path: &Path, names: &[String], name: &str) -> Result<usize, Failure>
 /// # Errors
 /// [`Failure::Input`] if the ending is unknown or of a format that is only read, or the file cannot be there.
 pub(crate) fn create<T: Element>(path: &Path, columns: Columns) -> Result<Box<dyn Writer<T>>, Failure> {
-    Ok(match Format::of(path)? {
-        Format::Npy => Box::new(npy::NpyWriter::create(path, columns)?),
-        Format::Csv => Box::new(csv::CsvWriter::create(path, columns)?),
-        Format::Parquet => Box::new(parquet::ParquetWriter::create(path, columns)?),
-        Format::Libsvm => {
-            return Err(Failure::input(path, "LIBSVM files are only read; write .npy, .csv or .parquet"));
-        }
+    Ok(match Written::of(path)? {
+        Written::Npy => Box::new(npy::NpyWriter::create(path, columns)?),
+        Written::Csv => Box::new(csv::CsvWriter::create(path, columns)?),
+        Written::Parquet => Box::new(parquet::ParquetWriter::create(path, columns)?),
     })
 }
 

@@ -16,7 +16,7 @@ use crate::output::AtomicFile;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Bytes converted at a time: they stay in the cache between reading and converting. A multiple of every item size.
-const CHUNK: usize = 1 << 18;
+pub(super) const CHUNK: usize = 1 << 18;
 /// No header of a plain number type comes near this length.
 const LONGEST_HEADER: usize = 1 << 20;
 /// Bytes of one item of text; names of classes are shorter.
@@ -25,7 +25,7 @@ const LONGEST_TEXT: u64 = 1 << 16;
 const HEADER_TEXT: u8 = 118;
 
 /// Appends the elements that the bytes of whole items stand for.
-type Decode<T> = fn(&[u8], &mut Vec<T>);
+pub(super) type Decode<T> = fn(&[u8], &mut Vec<T>);
 
 /// Reads an NPY file of two dimensions.
 pub(super) struct NpyReader<T> {
@@ -314,7 +314,7 @@ impl<'a> Literal<'a> {
 }
 
 /// How to read items of this type, and their size in bytes.
-fn decoder<T: Element>(dtype: &str) -> Option<(Decode<T>, u64)> {
+pub(super) fn decoder<T: Element>(dtype: &str) -> Option<(Decode<T>, u64)> {
     macro_rules! decode {
         ($type:ident, $from_bytes:ident) => {
             |bytes, elements| {

@@ -8,7 +8,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
 
-use super::{Format, csv, npy};
+use super::{Written, csv, npy};
 use crate::failure::Failure;
 use crate::output::AtomicFile;
 
@@ -58,25 +58,22 @@ impl LabelWriter {
     /// # Errors
     /// As [`create`](super::create).
     pub(crate) fn create(path: &Path, names: &[String]) -> Result<Self, Failure> {
-        let format = Format::of(path)?;
-        if format == Format::Libsvm {
-            return Err(Failure::input(path, "LIBSVM files are only read; write .npy, .csv or .parquet"));
-        }
+        let format = Written::of(path)?;
         let classes = Classes::new(names);
         let mut file = AtomicFile::create(path)?;
         let failed = |error| Failure::io(path, "write", &error);
         let sink = match format {
-            Format::Csv | Format::Libsvm => {
+            Written::Csv => {
                 file.write_all(&csv::line([NAME])).map_err(failed)?;
                 Sink::Items { file, items: names.iter().map(|name| csv::line([name])).collect(), npy: None }
             }
-            Format::Npy => {
+            Written::Npy => {
                 // The number of rows is known in the end; until then this keeps the place.
                 file.write_all(&[0; npy::HEADER]).map_err(failed)?;
                 let (dtype, items) = npy_items(&classes);
                 Sink::Items { file, items, npy: Some(dtype) }
             }
-            Format::Parquet => {
+            Written::Parquet => {
                 let kind = if let Classes::Integers(_) = classes { DataType::Int64 } else { DataType::Utf8 };
                 let schema = Arc::new(Schema::new(vec![Field::new(NAME, kind, false)]));
                 let writer = ArrowWriter::try_new(file, Arc::clone(&schema), None);

@@ -143,9 +143,12 @@ fn files_that_cannot_be_opened_are_named() {
         assert!(failure.to_string().starts_with(&format!("{}: ", path.display())), "{failure}");
         failure.to_string()
     };
-    assert!(refuse(&scratch.path).contains("known are .npy, .csv, .parquet, .pq, .libsvm, .svm and .svmlight"));
+    assert!(
+        refuse(&scratch.path)
+            .contains("known are .npy, .csv, .data, .dat, .parquet, .pq, .libsvm, .svm, .svmlight, .idx and .idx.gz")
+    );
     assert!(refuse(Path::new("table")).contains("known are"));
-    for name in ["x.npy", "x.CSV", "x.parquet", "x.svm"] {
+    for name in ["x.npy", "x.CSV", "x.data", "x.parquet", "x.svm", "x.idx", "x.idx.gz", "x-idx3-ubyte"] {
         let path = scratch.path.with_file_name(name);
         assert!(refuse(&path).contains("cannot open: "));
         fs::create_dir(&path).unwrap();
@@ -154,8 +157,10 @@ fn files_that_cannot_be_opened_are_named() {
         fs::write(&path, "").unwrap();
         assert!(refuse(&path).contains("is empty"));
     }
-    let failure = create::<f32>(Path::new("x.svm"), Columns::Real(1)).err().unwrap();
-    assert!(failure.to_string().contains("write .npy, .csv or .parquet"));
+    for name in ["x.svm", "x.idx.gz"] {
+        let failure = create::<f32>(Path::new(name), Columns::Real(1)).err().unwrap();
+        assert!(failure.to_string().contains("files are only read; write .npy, .csv or .parquet"));
+    }
     let failure = create::<f32>(Path::new("no/such/x.csv"), Columns::Real(1)).err().unwrap();
     assert_eq!(failure.to_string(), "no/such/x.csv: the folder no/such does not exist; create it first");
 }
@@ -201,6 +206,9 @@ fn damaged_files_never_panic() {
         write_all(&scratch.path, Columns::Real(3), &[&[1.5_f64; 30], &[0.1; 30]]);
         read_damaged(name, &fs::read(&scratch.path).unwrap(), 800);
     }
+    let idx = idx::tests::idx(0x0d, &[20, 3], &[0; 240]);
+    read_damaged("x.idx", &idx, 800);
+    read_damaged("x.idx.gz", &idx::tests::gzip(&idx), 800);
     read_damaged("x.svm", b"1 1:2 3:4.5 # c\n-1 qid:3 2:1e3\n0\n2 1:1 2:2 3:3\n", 800);
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use argand::{FeatureMap, Rows, Spec};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use arrow_array::{ArrayRef, Float64Array, RecordBatch};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
@@ -155,11 +158,19 @@ impl Table {
         )
     }
 
+    /// In gzip.
+    pub fn idx(&self) -> Vec<u8> {
+        let shape = [self.rows().len(), self.columns].map(|size| u32::try_from(size).unwrap().to_be_bytes());
+        let values: Vec<u8> = self.values.iter().flat_map(|value| value.to_be_bytes()).collect();
+        gzip(&[&[0, 0, 0x0e, 2], shape.as_flattened(), &values].concat())
+    }
+
     /// The bytes of a file in the format that its name ends with.
     pub fn file(&self, name: &str) -> Vec<u8> {
         match Path::new(name).extension().and_then(|ending| ending.to_str()) {
             Some("npy") => self.npy(),
             Some("csv") => self.csv(),
+            Some("gz") => self.idx(),
             Some("parquet") => self.parquet(),
             _ => self.libsvm(),
         }
@@ -187,6 +198,13 @@ pub fn npy(dtype: &str, rows: usize, columns: usize, data: &[u8]) -> Vec<u8> {
     bytes.extend(format!("{header:<117}\n").bytes());
     bytes.extend(data);
     bytes
+}
+
+/// Compressed bytes.
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
 }
 
 /// A Parquet file as other programs write it.
@@ -232,5 +250,5 @@ pub fn bits(numbers: &[f32]) -> Vec<u32> {
     numbers.iter().map(|number| number.to_bits()).collect()
 }
 
-pub const INPUTS: [&str; 4] = ["x.npy", "x.csv", "x.parquet", "x.libsvm"];
+pub const INPUTS: [&str; 5] = ["x.npy", "x.csv", "x.parquet", "x.libsvm", "x.idx.gz"];
 pub const OUTPUTS: [&str; 3] = ["z.npy", "z.csv", "z.parquet"];
