@@ -44,6 +44,22 @@ fn stored<C: DeserializeOwned + PartialEq, R: DeserializeOwned>(path: &Path, con
     (stored.config == *config).then_some(stored.result)
 }
 
+/// Keeps a result that is known otherwise, unless there is one already.
+pub(crate) fn keep<C, R>(context: &Context<'_>, item: &str, config: &C, result: R) -> Result<(), Error>
+where
+    C: Serialize,
+    R: Serialize,
+{
+    let folder = context.settings.out.join("units").join(item);
+    files::create_folder(&folder)?;
+    let path = place(&folder, config)?;
+    if path.exists() { Ok(()) } else { store(&path, &Stored { config, result }) }
+}
+
+fn store<C: Serialize, R: Serialize>(path: &Path, stored: &Stored<C, R>) -> Result<(), Error> {
+    files::write(path, &serde_json::to_vec(stored).map_err(|error| Error::Internal(error.to_string()))?)
+}
+
 /// The results for all configurations, in their order. What an earlier run left is taken from `units/` in the output folder; the
 /// rest is worked off in order of `configs`. With [`Settings::finished_only`](crate::Settings::finished_only) nothing is run, and what
 /// is not there is `None`.
@@ -89,8 +105,7 @@ where
             }
             let result = pool.install(|| work(&configs[unit]))?;
             let stored = Stored { config: &configs[unit], result };
-            let text = serde_json::to_vec(&stored).map_err(|error| Error::Internal(error.to_string()))?;
-            files::write(&places[unit], &text)?;
+            store(&places[unit], &stored)?;
             lock(&results)[unit] = Some(stored.result);
             context.progress.advance(weights[unit]);
         }

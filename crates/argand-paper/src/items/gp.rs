@@ -1,12 +1,14 @@
 //! Kernel error and test error of Gaussian process classification, all sketches beside each other.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use argand::model::{
     GpClassifier, GpOptions, Gram, Labels, POSTERIOR_SAMPLES, Recipe, Scaling, Targets, largest,
     mean_negative_log_likelihood,
 };
+use argand::rng::STREAM_VERSION;
 use argand::theory::kernel_error;
 use argand::{FeatureMap, Method, Rows};
 use serde::{Deserialize, Serialize};
@@ -45,6 +47,7 @@ struct Found {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Record {
     dataset: String,
+    data: String,
     scaling: Scaling,
     p: usize,
     #[serde(rename = "D")]
@@ -63,9 +66,12 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     let degrees = or_usual(&settings.degrees, &[3, 7]);
     let features = or_usual(&settings.features, context.size(&[128, 256, 512], &[256, 512, 1024, 2048, 4096, 8192]));
     let scalings = or_usual(&settings.scalings, &[Scaling::NonNegative, Scaling::Standard]);
+    let path = settings.out.join(format!("{NAME}.csv"));
+    take_earlier(context, &path)?;
     let mut records: Vec<Record> = Vec::new();
     for source in sets {
         let data = source.load()?;
+        let version = format!("{}-{STREAM_VERSION}", data.fingerprint());
         let mut wanted = Vec::new();
         for &scaling in &scalings {
             for &features in &features {
@@ -74,7 +80,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
                         for method in &methods {
                             half_and_half(data.columns(), degree, features, *method, seed).validate()?;
                             wanted.push(Unit {
-                                data: data.fingerprint().to_owned(),
+                                data: version.clone(),
                                 scaling,
                                 degree,
                                 features,
@@ -98,6 +104,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             let found: Found = found?;
             Some(Record {
                 dataset: data.name.clone(),
+                data: unit.data,
                 scaling: unit.scaling,
                 p: unit.degree,
                 features: unit.features,
@@ -109,9 +116,32 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             })
         }));
     }
-    let path = settings.out.join(format!("{NAME}.csv"));
     files::write_csv(&path, &records)?;
     present(context, &files::read_csv(&path)?)
+}
+
+/// Results in the CSV of an earlier run count as finished, also where its units are gone.
+fn take_earlier(context: &Context<'_>, path: &Path) -> Result<(), Error> {
+    if !path.exists() {
+        return Ok(());
+    }
+    for record in files::read_csv::<Record>(path)? {
+        let unit = Unit {
+            data: record.data,
+            scaling: record.scaling,
+            degree: record.p,
+            features: record.features,
+            method: record.method,
+            seed: record.seed,
+        };
+        let found = Found {
+            kernel_error: record.kernel_error,
+            test_error: record.test_error,
+            negative_log_likelihood: record.negative_log_likelihood,
+        };
+        units::keep(context, NAME, &unit, found)?;
+    }
+    Ok(())
 }
 
 /// Operations, about.
