@@ -8,7 +8,7 @@ use super::archive::{Archive, check_columns};
 use super::gram::{Gram, Targets, check_classes};
 use super::recipe::Recipe;
 use super::softmax::AveragedSoftmax;
-use super::solve::{Cholesky, Eigen, PackedFactor, check_finite, linear};
+use super::solve::{Cholesky, Eigen, PackedFactor, RowUpdate, check_finite, linear};
 use crate::error::Error;
 use crate::rng::{Purpose, Stream};
 use crate::rows::{Input, Rows};
@@ -148,17 +148,44 @@ fn check_positive(argument: &str, value: f64) -> Result<f64, Error> {
 /// Λ_c = (s/v₀) G + s(1/v₁ − 1/v₀) G_c + I with G = ΦᵀΦ = Σ G_c. Mean √s φᵀΛ_c⁻¹b_c + μ_c with
 /// b_c = √s Φᵀdiag(1/v_c)(t − μ_c), variance s φᵀΛ_c⁻¹φ.
 ///
+/// All classes share B = (s/v₀) G + I. Those of few rows Φ_c, where they save anything, are solved by way of these: with B = LLᵀ,
+/// w = s(1/v₁ − 1/v₀), U = √w L⁻¹Φ_cᵀ, I + UᵀU = RRᵀ and T = R⁻¹Uᵀ, Λ_c⁻¹ = L⁻ᵀ(I − TᵀT)L⁻¹. As B ≤ Λ_c ≤ (v₀/v₁)B, at most
+/// a factor of v₀/v₁, 10 for the default α, is lost to cancellation.
+///
 /// # Reference
 /// Section 5.2 of the paper; Milios et al. (2018) for the targets. The identity for two noise levels is ours.
 ///
 /// # Cost
-/// D³/3 operations per class after the pass over the rows; D² per class and predicted row. Memory 4D² bytes per class.
+/// D³/3 operations per class after the pass over the rows; D² per class and predicted row. Memory 4D² bytes per class. A class of few
+/// rows n_c takes n_c D² + 2n_c² D operations, 2n_c D per predicted row and 8n_c D bytes instead, and all such classes together
+/// D³/3, D² and 4D² more.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpClassifier {
     header: ClassifierHeader,
     /// Means are φᵀw + μ: weights of one class after another.
     weights: Vec<f64>,
-    factors: Vec<PackedFactor>,
+    /// L/√s of what classes with few rows share.
+    base: Option<PackedFactor>,
+    factors: Vec<ClassFactor>,
+}
+
+/// What gives a class its variances.
+#[derive(Debug, Clone, PartialEq)]
+enum ClassFactor {
+    /// The factor of Λ_c/s.
+    Own(PackedFactor),
+    /// What the rows of the class add to the base.
+    Rows(RowUpdate),
+}
+
+impl ClassFactor {
+    fn own(&self) -> Option<&PackedFactor> {
+        if let Self::Own(factor) = self { Some(factor) } else { None }
+    }
+
+    fn update(&self) -> Option<&RowUpdate> {
+        if let Self::Rows(update) = self { Some(update) } else { None }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -170,6 +197,9 @@ struct ClassifierHeader {
     variance: f64,
     means: Vec<f64>,
     log_marginal_likelihood: f64,
+    /// For every class the number of its rows, if its variances are by way of them; nothing if all classes have factors of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    updates: Vec<Option<usize>>,
 }
 
 const CLASSIFIER: &str = "gp-classifier";
@@ -190,10 +220,13 @@ impl GpClassifier {
         let scale = options.variance.map_or(Ok(labels.variance), |variance| check_positive("variance", variance))?;
         let (total, sums, rows) = (gram.total(), gram.feature_sums(), gram.rows() as f64);
         let [others, members] = labels.noise;
+        let weight = scale * (1.0 / members - 1.0 / others);
+        let base = shared_factor_pays(gram, classes).then(|| {
+            // Where rounding has made it indefinite, every class is repaired on its own.
+            Cholesky::new(total.combine(scale / others, None, 1.0), "the system of all classes", ADVICE).ok()
+        });
+        let base = base.flatten();
         let fit_class = |class: usize| -> Result<_, Error> {
-            let own = (scale * (1.0 / members - 1.0 / others), gram.of_class(class));
-            let matrix = || total.combine(scale / others, Some(own), 1.0);
-            let factor = Cholesky::with_floor(matrix, 1.0, &format!("the system of class {class}"), ADVICE)?;
             let [outside, inside] = [0, 1].map(|y| labels.targets[y] - labels.means[class]);
             let right: Vec<f64> = gram
                 .moments(class)
@@ -201,18 +234,28 @@ impl GpClassifier {
                 .zip(&sums)
                 .map(|(own, all)| scale.sqrt() * (inside / members * own + outside / others * (all - own)))
                 .collect();
-            let [half, mut solution] = factor.solve(&right);
-            check_finite(&solution)?;
-            solution.iter_mut().for_each(|weight| *weight *= scale.sqrt());
+            let by_rows = base.as_ref().zip(gram.kept(class));
+            let (mut solved, factor) = match by_rows.and_then(|(base, kept)| base.with_rows(kept, weight, &right)) {
+                Some((solved, update)) => (solved, ClassFactor::Rows(update)),
+                None => {
+                    let own = gram.of_class(class);
+                    let matrix = || total.combine(scale / others, Some((weight, &*own)), 1.0);
+                    let factor = Cholesky::with_floor(matrix, 1.0, &format!("the system of class {class}"), ADVICE)?;
+                    (factor.solved(&right), ClassFactor::Own(factor.packed(scale.sqrt())))
+                }
+            };
+            check_finite(&solved.solution)?;
+            solved.solution.iter_mut().for_each(|weight| *weight *= scale.sqrt());
             let count = gram.target_sums()[class];
             let fit = [(inside, members, count), (outside, others, rows - count)];
             let residual: f64 =
                 fit.iter().map(|(target, noise, count)| count * (target * target / noise + noise.ln())).sum();
-            let explained: f64 = half.iter().map(|value| value * value).sum();
-            let likelihood = -0.5 * (residual - explained + factor.log_determinant() + rows * LOG_TAU);
-            Ok((solution, factor.packed(scale.sqrt()), likelihood))
+            let likelihood = -0.5 * (residual - solved.explained + solved.log_determinant + rows * LOG_TAU);
+            Ok((solved.solution, factor, likelihood))
         };
         let fitted: Vec<_> = (0..classes).into_par_iter().map(fit_class).collect::<Result<_, _>>()?;
+        let ranks: Vec<_> = fitted.iter().map(|(_, factor, _)| factor.update().map(RowUpdate::rows)).collect();
+        let shared = ranks.iter().any(Option::is_some);
         let header = ClassifierHeader {
             recipe: gram.recipe().clone(),
             rows: gram.rows(),
@@ -220,9 +263,11 @@ impl GpClassifier {
             variance: scale,
             means: labels.means,
             log_marginal_likelihood: fitted.iter().map(|(_, _, likelihood)| likelihood).sum(),
+            updates: if shared { ranks } else { Vec::new() },
         };
         let weights = fitted.iter().flat_map(|(weights, _, _)| weights).copied().collect();
-        Ok(Self { header, weights, factors: fitted.into_iter().map(|(_, factor, _)| factor).collect() })
+        let base = base.filter(|_| shared).map(|base| base.packed(scale.sqrt()));
+        Ok(Self { header, weights, base, factors: fitted.into_iter().map(|(_, factor, _)| factor).collect() })
     }
 
     /// The best of several options by the mean negative log-likelihood of other rows, and all of their likelihoods.
@@ -253,7 +298,18 @@ impl GpClassifier {
     /// # Errors
     /// [`Error::Invalid`] for features of another width, [`Error::NotFinite`].
     pub fn predict(&self, features: Rows<'_, f32>) -> Result<GpPrediction, Error> {
-        predict(features, &self.weights, &self.header.means, &self.factors)
+        check_features(features, self.weights.len() / self.header.means.len())?;
+        let updates: Vec<_> = self.factors.iter().filter_map(ClassFactor::update).collect();
+        let (shared, own) = rayon::join(
+            || self.base.as_ref().map_or_else(Vec::new, |base| base.variances(features, &updates)),
+            || -> Vec<_> {
+                let own = self.factors.par_iter().map(ClassFactor::own);
+                own.map(|factor| factor.map(|factor| factor.variances(features, &[]).swap_remove(0))).collect()
+            },
+        );
+        let mut shared = shared.into_iter().skip(1);
+        let variances: Vec<_> = own.into_iter().filter_map(|own| own.or_else(|| shared.next())).collect();
+        Ok(prediction(features, &self.weights, &self.header.means, &variances))
     }
 
     /// Means alone, without the D² operations per row and class of variances.
@@ -292,10 +348,12 @@ impl GpClassifier {
     /// The model as a file.
     #[must_use]
     pub fn to_archive(&self) -> Archive {
-        PackedFactor::save(
-            &self.factors,
-            Archive::new(CLASSIFIER, &self.header).with_f64("weights", self.weights.clone()),
-        )
+        let mut archive = Archive::new(CLASSIFIER, &self.header).with_f64("weights", self.weights.clone());
+        if let Some(base) = &self.base {
+            archive = PackedFactor::save("base", [base], archive);
+            archive = RowUpdate::save(self.factors.iter().filter_map(ClassFactor::update), archive);
+        }
+        PackedFactor::save("factors", self.factors.iter().filter_map(ClassFactor::own), archive)
     }
 
     /// What [`GpClassifier::to_archive`] made.
@@ -308,8 +366,30 @@ impl GpClassifier {
         check_columns(classes)?;
         let length = dim.saturating_mul(classes);
         let weights = archive.take_f64("weights", length)?;
-        Ok(Self { weights, factors: PackedFactor::load(&mut archive, classes, dim)?, header })
+        if !header.updates.is_empty() && header.updates.len() != classes {
+            return Err(Error::Archive(format!("updates of {} classes, not of {classes}", header.updates.len())));
+        }
+        let rows: Vec<usize> = header.updates.iter().flatten().copied().collect();
+        let mut own = PackedFactor::load(&mut archive, "factors", classes - rows.len(), dim)?.into_iter();
+        if rows.is_empty() {
+            return Ok(Self { weights, base: None, factors: own.map(ClassFactor::Own).collect(), header });
+        }
+        let base = PackedFactor::load(&mut archive, "base", 1, dim)?.pop();
+        let mut updates = RowUpdate::load(&mut archive, &rows, dim)?.into_iter();
+        let factors = header.updates.iter().filter_map(|rows| match rows {
+            Some(_) => updates.next().map(ClassFactor::Rows),
+            None => own.next().map(ClassFactor::Own),
+        });
+        Ok(Self { weights, base, factors: factors.collect(), header })
     }
+}
+
+/// Whether the factor that classes with kept rows share, and these rows, take less memory, and prediction fewer operations, than a
+/// factor for each of these classes.
+fn shared_factor_pays(gram: &Gram, classes: usize) -> bool {
+    let dim = gram.recipe().spec.features;
+    let kept: Vec<usize> = (0..classes).filter_map(|class| gram.kept(class)).map(|kept| kept.len() / dim).collect();
+    dim + 2 * kept.iter().sum::<usize>() < kept.len() * dim
 }
 
 fn check_features(features: Rows<'_, f32>, dim: usize) -> Result<(), Error> {
@@ -319,19 +399,12 @@ fn check_features(features: Rows<'_, f32>, dim: usize) -> Result<(), Error> {
     Input::from(features).check_finite("features")
 }
 
-/// Predictions of any number of factors: one for every column, or one for all.
-fn predict(
-    features: Rows<'_, f32>,
-    weights: &[f64],
-    means: &[f64],
-    factors: &[PackedFactor],
-) -> Result<GpPrediction, Error> {
+/// Means and variances; the latter of every column, or those of all.
+fn prediction(features: Rows<'_, f32>, weights: &[f64], means: &[f64], variances: &[Vec<f64>]) -> GpPrediction {
     let columns = means.len();
-    check_features(features, weights.len() / columns)?;
-    let of_factors: Vec<Vec<f64>> = factors.par_iter().map(|factor| factor.variances(features)).collect();
-    let at = |at: usize| of_factors[at % columns % of_factors.len()][at / columns];
+    let at = |at: usize| variances[at % columns % variances.len()][at / columns];
     let variances = (0..features.rows() * columns).map(at).collect();
-    Ok(GpPrediction { columns, means: linear(features, weights, means), variances })
+    GpPrediction { columns, means: linear(features, weights, means), variances }
 }
 
 /// Gaussian process regression on a sketch, with noise of one variance.
@@ -347,7 +420,7 @@ fn predict(
 pub struct GpRegressor {
     header: RegressorHeader,
     weights: Vec<f64>,
-    factors: Vec<PackedFactor>,
+    factor: PackedFactor,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -403,7 +476,7 @@ impl GpRegressor {
                     return Err(Error::invalid("labels", "targets that vary", "equal ones; give the variances"));
                 }
                 let moments: Vec<_> = (0..columns).map(centred).collect();
-                best_variances(&Eigen::new(&gram.total(), None)?, &moments, &spread, rows)
+                best_variances(&Eigen::new(gram.total(), None)?, &moments, &spread, rows)
             }
         };
         let matrix = || gram.total().combine(kernel / noise, None, 1.0);
@@ -425,7 +498,7 @@ impl GpRegressor {
             means,
             log_marginal_likelihood: -0.5 * (residual + columns as f64 * each),
         };
-        Ok(Self { header, weights, factors: vec![factor.packed(kernel.sqrt())] })
+        Ok(Self { header, weights, factor: factor.packed(kernel.sqrt()) })
     }
 
     /// Means and variances of the latent functions; those of observations have [`Variances::noise`] more.
@@ -433,7 +506,9 @@ impl GpRegressor {
     /// # Errors
     /// [`Error::Invalid`] for features of another width, [`Error::NotFinite`].
     pub fn predict(&self, features: Rows<'_, f32>) -> Result<GpPrediction, Error> {
-        predict(features, &self.weights, &self.header.means, &self.factors)
+        check_features(features, self.weights.len() / self.header.means.len())?;
+        let variances = self.factor.variances(features, &[]);
+        Ok(prediction(features, &self.weights, &self.header.means, &variances))
     }
 
     /// Means alone.
@@ -472,10 +547,8 @@ impl GpRegressor {
     /// The model as a file.
     #[must_use]
     pub fn to_archive(&self) -> Archive {
-        PackedFactor::save(
-            &self.factors,
-            Archive::new(REGRESSOR, &self.header).with_f64("weights", self.weights.clone()),
-        )
+        let archive = Archive::new(REGRESSOR, &self.header).with_f64("weights", self.weights.clone());
+        PackedFactor::save("factors", [&self.factor], archive)
     }
 
     /// What [`GpRegressor::to_archive`] made.
@@ -487,7 +560,8 @@ impl GpRegressor {
         let dim = header.recipe.spec.features;
         check_columns(header.means.len())?;
         let weights = archive.take_f64("weights", dim.saturating_mul(header.means.len()))?;
-        Ok(Self { weights, factors: PackedFactor::load(&mut archive, 1, dim)?, header })
+        let factor = PackedFactor::load(&mut archive, "factors", 1, dim)?.swap_remove(0);
+        Ok(Self { weights, factor, header })
     }
 }
 
@@ -652,4 +726,131 @@ pub fn mean_negative_log_likelihood(probabilities: &[f64], labels: &[u32]) -> Re
     let rows = probabilities.chunks(classes).zip(labels);
     // A probability that rounds to zero is not infinitely surprising.
     Ok(rows.map(|(row, &label)| -row[label as usize].max(f64::MIN_POSITIVE).ln()).sum::<f64>() / labels.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Labels;
+    use crate::model::gram::tests::problem;
+
+    const DIM: usize = 66;
+    const CLASSES: usize = 6;
+    /// Classes of at most 24 rows are kept, four of them.
+    const KNOWN: usize = 130;
+
+    /// Features of 150 rows times a number, and their classes; if they are redundant, with six that differ and their multiples.
+    fn features(redundant: bool, factor: f32) -> (Recipe, Vec<f32>, Vec<u32>) {
+        let (recipe, mut features, labels) = problem(150, DIM, 6);
+        for row in features.chunks_mut(DIM) {
+            let first: [f32; 6] = std::array::from_fn(|i| row[i]);
+            for (i, value) in row.iter_mut().enumerate() {
+                *value = factor * if redundant { first[i % 6] * (1.0 + (i / 6) as f32 / 7.0) } else { *value };
+            }
+        }
+        (recipe, features, labels)
+    }
+
+    fn gram(recipe: &Recipe, features: &[f32], labels: &[u32]) -> Gram {
+        let mut gram = Gram::new(recipe, Targets::ClassesApart(CLASSES)).unwrap();
+        let known = Rows::new(&features[..KNOWN * DIM], KNOWN, DIM).unwrap();
+        gram.update(known, Labels::Classes(&labels[..KNOWN])).unwrap();
+        gram
+    }
+
+    fn others(features: &[f32]) -> Rows<'_, f32> {
+        Rows::new(&features[KNOWN * DIM..], 150 - KNOWN, DIM).unwrap()
+    }
+
+    /// The largest difference of means, variances and likelihoods, absolute of numbers below one and relative of others.
+    fn difference(got: (&GpPrediction, f64), want: (&GpPrediction, f64)) -> f64 {
+        let numbers = |(prediction, likelihood): (&GpPrediction, f64)| {
+            [&prediction.means[..], &prediction.variances, &[likelihood]].concat()
+        };
+        let (got, want) = (numbers(got), numbers(want));
+        assert_eq!(got.len(), want.len());
+        got.iter().zip(want).map(|(got, want)| (got - want).abs() / want.abs().max(1.0)).fold(0.0, f64::max)
+    }
+
+    /// By way of kept rows, by factors of their own and by the kernel matrix: one process, on features that are scaled and
+    /// that are not, that are independent and that repeat each other.
+    #[test]
+    fn classes_are_the_same_by_rows_and_by_sums() {
+        for (redundant, factor, of_sums, of_kernel) in
+            [(false, 1.0, 1e-11, 1e-11), (false, 1e4, 1e-11, 1e-3), (true, 1.0, 1e-10, 1e-10), (true, 1e4, 1e-6, 1e-3)]
+        {
+            let (recipe, features, labels) = features(redundant, factor);
+            let gram = gram(&recipe, &features, &labels);
+            let phi = |row: usize, i: usize| f64::from(features[row * DIM + i]);
+            let kernel = |(a, b): (usize, usize)| (0..DIM).map(|i| phi(a, i) * phi(b, i)).sum::<f64>();
+            let with_known = |rows: std::ops::Range<usize>| -> Vec<f64> {
+                rows.flat_map(|a| (0..KNOWN).map(move |b| (a, b))).map(kernel).collect()
+            };
+            let own: Vec<f64> = (KNOWN..150).map(|row| kernel((row, row))).collect();
+            for options in [GpOptions::default(), GpOptions { alpha: 1e-8, variance: Some(2.0) }] {
+                let model = GpClassifier::fit(&gram, &options).unwrap();
+                let direct = GpClassifier::fit(&gram.folded(), &options).unwrap();
+                assert_eq!(model.header.updates.iter().flatten().count(), 4, "{:?}", model.header.updates);
+                assert!(direct.base.is_none() && direct.header.updates.is_empty());
+                let exact = ExactGp::classes(&with_known(0..KNOWN), &labels[..KNOWN], CLASSES, &options).unwrap();
+                let of_exact = exact.predict(&with_known(KNOWN..150), &own).unwrap();
+                let [got, of_direct] = [&model, &direct].map(|model| model.predict(others(&features)).unwrap());
+                let got = (&got, model.log_marginal_likelihood());
+                let [from_sums, from_kernel] = [
+                    difference(got, (&of_direct, direct.log_marginal_likelihood())),
+                    difference(got, (&of_exact, exact.log_marginal_likelihood())),
+                ];
+                let found = format!("{redundant} {factor}: {from_sums:e} {from_kernel:e}");
+                assert!(from_sums < of_sums && from_kernel < of_kernel, "{found}");
+                assert_eq!(model.means(others(&features)).unwrap(), got.0.means);
+            }
+        }
+        // What f64 cannot hold is refused, as by factors of their own.
+        let (recipe, features, labels) = features(true, 1e9);
+        let error = GpClassifier::fit(&gram(&recipe, &features, &labels), &GpOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("the system of class"), "{error}");
+    }
+
+    /// One class of few rows among others has a factor of its own.
+    #[test]
+    fn few_rows_are_used_only_where_that_saves_something() {
+        let (recipe, features, mut labels) = features(false, 1.0);
+        labels.iter_mut().zip(0..).for_each(|(label, row)| *label = if row < 3 { 0 } else { row % 5 + 1 });
+        let gram = gram(&recipe, &features, &labels);
+        assert!(gram.kept(0).is_some() && gram.kept(1).is_none());
+        let model = GpClassifier::fit(&gram, &GpOptions::default()).unwrap();
+        assert!(model.base.is_none() && model.header.updates.is_empty());
+        let direct = GpClassifier::fit(&gram.folded(), &GpOptions::default()).unwrap();
+        let [got, want] = [&model, &direct].map(|model| model.predict(others(&features)).unwrap());
+        assert!(difference((&got, 0.0), (&want, 0.0)) < 1e-11);
+    }
+
+    #[test]
+    fn threads_and_files_change_nothing() {
+        let (recipe, features, labels) = features(false, 1.0);
+        let learn = || {
+            let model = GpClassifier::fit(&gram(&recipe, &features, &labels), &GpOptions::default()).unwrap();
+            let prediction = model.predict(others(&features)).unwrap();
+            (model, prediction)
+        };
+        let (model, prediction) = learn();
+        let threads = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        assert_eq!(threads.install(learn), (model.clone(), prediction.clone()));
+        let read = GpClassifier::from_archive(Archive::from_bytes(&model.to_archive().to_bytes()).unwrap()).unwrap();
+        assert_eq!((read.predict(others(&features)).unwrap(), read), (prediction, model.clone()));
+        let refused = |change: &dyn Fn(&mut GpClassifier)| {
+            let mut changed = model.clone();
+            change(&mut changed);
+            GpClassifier::from_archive(changed.to_archive()).unwrap_err().to_string()
+        };
+        let first = model.header.updates.iter().position(Option::is_some).unwrap();
+        assert!(refused(&|model| model.base = None).contains("\"base\" is missing"));
+        assert!(refused(&|model| model.header.updates.truncate(5)).contains("5 classes, not of 6"));
+        assert!(refused(&|model| model.header.updates.clear()).contains("\"factors\" has"));
+        assert!(refused(&|model| model.header.updates[first] = None).contains("\"factors\" has"));
+        assert!(refused(&|model| model.header.updates[first] = Some(1)).contains("\"updates\" has"));
+        assert!(refused(&|model| model.header.updates[first] = Some(usize::MAX)).contains("any memory"));
+        let long = RowUpdate::load(&mut Archive::new("x", &()).with_f64("updates", vec![0.8; 6]), &[1, 2], 2);
+        assert!(long.unwrap_err().to_string().contains("more than the variance"));
+    }
 }

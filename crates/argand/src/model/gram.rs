@@ -1,5 +1,8 @@
 //! The sums that closed-form learning needs, in one pass over the rows, to be added up across files and machines.
 
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
 use faer::Mat;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -35,6 +38,14 @@ impl Triangle {
         self.values.par_iter_mut().zip(&other.values).with_min_len(1 << 14).for_each(|(sum, value)| *sum += value);
     }
 
+    /// Adds the products of rows.
+    fn add_rows(&mut self, rows: &[&[f32]], packed: &mut Packed) {
+        for rows in rows.chunks(CHUNK) {
+            packed.fill(rows);
+            packed.add_products(self.dim, &mut self.values);
+        }
+    }
+
     /// a·self + b·other + c·I as the lower triangle of a matrix; what is above is zero.
     pub(crate) fn combine(&self, a: f64, other: Option<(f64, &Self)>, c: f64) -> Mat<f64> {
         const COLUMNS: usize = 16;
@@ -51,6 +62,63 @@ impl Triangle {
         }
         matrix
     }
+}
+
+/// ΦᵀΦ of the rows of a class, or these rows while they are few.
+#[derive(Debug, Clone, PartialEq)]
+enum Products {
+    /// Features, row by row.
+    Rows(Vec<f32>),
+    Sums(Triangle),
+}
+
+/// Classes from which on their rows are kept while they are few: with fewer, a factor that all of them share saves nothing.
+const KEEPING_CLASSES: usize = 5;
+
+/// Rows of a class that are kept at most: three eighths of the features, in three eighths of the memory of the sums.
+///
+/// By way of n rows, a class takes nD²/2 + n²D multiplications instead of D³/6: fewer below n = 0.23D, and as much time at D/3, as
+/// products of matrices are faster than factorisations. A predicted row takes nD instead of D²/2.
+fn most_kept(dim: usize) -> usize {
+    dim / 8 * 3
+}
+
+impl Products {
+    fn add_rows(&mut self, rows: &[&[f32]], dim: usize, packed: &mut Packed) {
+        match self {
+            Self::Sums(sums) => sums.add_rows(rows, packed),
+            Self::Rows(kept) if kept.len() / dim + rows.len() <= most_kept(dim) => {
+                rows.iter().for_each(|row| kept.extend_from_slice(row));
+            }
+            Self::Rows(kept) => {
+                let mut sums = sums_of(kept, dim, packed);
+                sums.add_rows(rows, packed);
+                *self = Self::Sums(sums);
+            }
+        }
+    }
+
+    fn merge(&mut self, other: &Self, dim: usize, packed: &mut Packed) {
+        match (&mut *self, other) {
+            (_, Self::Rows(rows)) => self.add_rows(&split(rows, dim), dim, packed),
+            (Self::Sums(sums), Self::Sums(other)) => sums.add(other),
+            (Self::Rows(kept), Self::Sums(other)) => {
+                let mut sums = sums_of(kept, dim, packed);
+                sums.add(other);
+                *self = Self::Sums(sums);
+            }
+        }
+    }
+}
+
+fn split(rows: &[f32], dim: usize) -> Vec<&[f32]> {
+    rows.chunks_exact(dim).collect()
+}
+
+fn sums_of(rows: &[f32], dim: usize, packed: &mut Packed) -> Triangle {
+    let mut sums = Triangle::zeros(dim);
+    sums.add_rows(&split(rows, dim), packed);
+    sums
 }
 
 /// What is predicted.
@@ -84,8 +152,8 @@ impl Targets {
         Ok(())
     }
 
-    /// Sums of products that are kept.
-    fn triangles(self) -> usize {
+    /// Groups of rows whose products are apart.
+    fn groups(self) -> usize {
         if let Self::ClassesApart(classes) = self { classes } else { 1 }
     }
 }
@@ -115,7 +183,8 @@ impl Labels<'_> {
 /// Features are f32, all sums f64.
 ///
 /// # Cost
-/// n·D² operations in all, also with the products of every class apart. Memory 4D² bytes, or that for every class.
+/// n·D² operations in all, also with the products of every class apart. Memory 4D² bytes, or that for every class; a class among
+/// several of at most 3D/8 rows keeps these instead, in 4D bytes each, and their products are summed up when a model asks for them.
 ///
 /// ```
 /// use argand::model::{Gram, Labels, Recipe, Targets};
@@ -132,17 +201,31 @@ impl Labels<'_> {
 /// assert_eq!(gram.rows(), 4);
 /// # Ok::<(), argand::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Gram {
     recipe: Recipe,
     targets: Targets,
     rows: u64,
     /// One, or one for every class.
-    products: Vec<Triangle>,
+    products: Vec<Products>,
+    /// The sums of all of them, once they have been asked for.
+    total: OnceLock<Triangle>,
     /// Φᵀ(1, Y), feature by feature.
     moments: Vec<f64>,
     target_sums: Vec<f64>,
     target_squares: Vec<f64>,
+}
+
+impl PartialEq for Gram {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |gram: &Self| (gram.targets, gram.rows);
+        self.recipe == other.recipe
+            && parts(self) == parts(other)
+            && self.products == other.products
+            && self.moments == other.moments
+            && self.target_sums == other.target_sums
+            && self.target_squares == other.target_squares
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -151,6 +234,9 @@ struct Header {
     recipe: Recipe,
     targets: Targets,
     rows: u64,
+    /// For every class the number of its rows, if they are kept; nothing if there are sums only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kept: Vec<Option<usize>>,
 }
 
 const KIND: &str = "gram";
@@ -178,22 +264,25 @@ impl Gram {
         if needed > memory_limit {
             return Err(Error::TooLarge { needed, limit: memory_limit });
         }
+        let keep = targets.groups() >= KEEPING_CLASSES;
+        let empty = if keep { Products::Rows(Vec::new()) } else { Products::Sums(Triangle::zeros(dim)) };
         Ok(Self {
             recipe: recipe.clone(),
             targets,
             rows: 0,
-            products: vec![Triangle::zeros(dim); targets.triangles()],
+            products: vec![empty; targets.groups()],
+            total: OnceLock::new(),
             moments: vec![0.0; dim * (columns + 1)],
             target_sums: vec![0.0; columns],
             target_squares: vec![0.0; columns],
         })
     }
 
-    /// Bytes of the sums; `u64::MAX` if they cannot be counted.
+    /// Bytes of the sums at most; `u64::MAX` if they cannot be counted.
     #[must_use]
     pub fn bytes(features: usize, targets: Targets) -> u64 {
         let (dim, columns) = (features as u128, targets.columns() as u128);
-        let numbers = (dim * (dim + 1) / 2) * targets.triangles() as u128 + dim * (columns + 1);
+        let numbers = (dim * (dim + 1) / 2) * targets.groups() as u128 + dim * (columns + 1);
         u64::try_from(numbers * 8).unwrap_or(u64::MAX)
     }
 
@@ -204,34 +293,34 @@ impl Gram {
     /// [`Error::NotFinite`]; the sums are then as they were.
     pub fn update(&mut self, features: Rows<'_, f32>, labels: Labels<'_>) -> Result<(), Error> {
         self.check(features, labels)?;
-        let all: Vec<usize> = (0..features.rows()).collect();
-        let groups = match (self.targets, labels) {
-            (Targets::ClassesApart(classes), Labels::Classes(labels)) => {
-                let mut groups = vec![Vec::new(); classes];
-                all.iter().for_each(|&row| groups[labels[row] as usize].push(row));
-                groups
-            }
-            _ => vec![all],
-        };
+        self.total = OnceLock::new();
+        let (dim, all): (_, Vec<usize>) = (features.columns(), (0..features.rows()).collect());
         let mut packed = Packed::new();
-        for (triangle, group) in self.products.iter_mut().zip(&groups) {
-            for rows in group.chunks(CHUNK) {
-                packed.fill(features, rows);
-                packed.add_products(triangle.dim, &mut triangle.values);
-                let columns = target_columns(rows, labels, self.targets.columns());
-                let moments = self.moments.par_chunks_mut(columns.len() + 1).enumerate().with_min_len(64);
-                moments.for_each(|(feature, moments)| {
-                    let values: Vec<f64> = packed.feature(feature).collect();
-                    moments[0] += values.iter().sum::<f64>();
-                    moments[1..].iter_mut().zip(&columns).for_each(|(sum, column)| *sum += column.dot(&values));
-                });
-                for (column, (sum, squares)) in
-                    columns.iter().zip(self.target_sums.iter_mut().zip(&mut self.target_squares))
-                {
-                    let [first, second] = column.sums();
-                    *sum += first;
-                    *squares += second;
-                }
+        for rows in all.chunks(CHUNK) {
+            packed.fill(&rows.iter().map(|&row| features.row(row)).collect::<Vec<_>>());
+            if let [Products::Sums(sums)] = &mut self.products[..] {
+                packed.add_products(dim, &mut sums.values);
+            }
+            let columns = target_columns(rows, labels, self.targets.columns());
+            let moments = self.moments.par_chunks_mut(columns.len() + 1).enumerate().with_min_len(64);
+            moments.for_each(|(feature, moments)| {
+                let values: Vec<f64> = packed.feature(feature).collect();
+                moments[0] += values.iter().sum::<f64>();
+                moments[1..].iter_mut().zip(&columns).for_each(|(sum, column)| *sum += column.dot(&values));
+            });
+            for (column, (sum, squares)) in
+                columns.iter().zip(self.target_sums.iter_mut().zip(&mut self.target_squares))
+            {
+                let [first, second] = column.sums();
+                *sum += first;
+                *squares += second;
+            }
+        }
+        if let (Targets::ClassesApart(classes), Labels::Classes(labels)) = (self.targets, labels) {
+            let mut groups = vec![Vec::new(); classes];
+            labels.iter().enumerate().for_each(|(row, &label)| groups[label as usize].push(features.row(row)));
+            for (products, rows) in self.products.iter_mut().zip(&groups) {
+                products.add_rows(rows, dim, &mut packed);
             }
         }
         self.rows += features.rows() as u64;
@@ -272,8 +361,12 @@ impl Gram {
     /// [`Error::Invalid`] if they are of another recipe or kind of target.
     pub fn merge(&mut self, other: &Self) -> Result<(), Error> {
         self.check_same(other)?;
+        self.total = OnceLock::new();
         self.rows += other.rows;
-        self.products.iter_mut().zip(&other.products).for_each(|(sum, other)| sum.add(other));
+        let (dim, mut packed) = (self.recipe.spec.features, Packed::new());
+        for (products, other) in self.products.iter_mut().zip(&other.products) {
+            products.merge(other, dim, &mut packed);
+        }
         for (sums, others) in [
             (&mut self.moments, &other.moments),
             (&mut self.target_sums, &other.target_sums),
@@ -322,20 +415,33 @@ impl Gram {
     }
 
     /// ΦᵀΦ of all rows.
-    pub(crate) fn total(&self) -> std::borrow::Cow<'_, Triangle> {
-        match &self.products[..] {
-            [one] => std::borrow::Cow::Borrowed(one),
-            several => {
-                let mut total = Triangle::zeros(self.recipe.spec.features);
-                several.iter().for_each(|part| total.add(part));
-                std::borrow::Cow::Owned(total)
+    pub(crate) fn total(&self) -> &Triangle {
+        if let ([Products::Sums(total)], _) | (_, Some(total)) = (&self.products[..], self.total.get()) {
+            return total;
+        }
+        let (mut total, mut rows) = (Triangle::zeros(self.recipe.spec.features), Vec::new());
+        for products in &self.products {
+            match products {
+                Products::Sums(sums) => total.add(sums),
+                Products::Rows(kept) => rows.extend(split(kept, total.dim)),
             }
         }
+        total.add_rows(&rows, &mut Packed::new());
+        // Nothing waits for the cell while threads work on the sums: one that does could be the one that fills it.
+        self.total.get_or_init(|| total)
     }
 
     /// ΦᵀΦ of one class, where they are apart.
-    pub(crate) fn of_class(&self, class: usize) -> &Triangle {
-        &self.products[class]
+    pub(crate) fn of_class(&self, class: usize) -> Cow<'_, Triangle> {
+        match &self.products[class] {
+            Products::Sums(sums) => Cow::Borrowed(sums),
+            Products::Rows(rows) => Cow::Owned(sums_of(rows, self.recipe.spec.features, &mut Packed::new())),
+        }
+    }
+
+    /// The features of the rows of a class, where they are kept.
+    pub(crate) fn kept(&self, class: usize) -> Option<&[f32]> {
+        if let Products::Rows(rows) = &self.products[class] { Some(rows) } else { None }
     }
 
     /// Φᵀ1
@@ -365,10 +471,32 @@ impl Gram {
     /// The sums as a file, to be sent and merged elsewhere.
     #[must_use]
     pub fn to_archive(&self) -> Archive {
-        let header = Header { recipe: self.recipe.clone(), targets: self.targets, rows: self.rows };
-        let products = self.products.iter().flat_map(|triangle| &triangle.values).copied().collect();
-        Archive::new(KIND, &header)
-            .with_f64("products", products)
+        let dim = self.recipe.spec.features;
+        let (mut kept, mut rows, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+        for products in &self.products {
+            match products {
+                Products::Rows(values) => {
+                    kept.push(Some(values.len() / dim));
+                    rows.extend_from_slice(values);
+                }
+                Products::Sums(triangle) => {
+                    kept.push(None);
+                    sums.extend_from_slice(&triangle.values);
+                }
+            }
+        }
+        // Sums alone are as they were before rows were kept.
+        if kept.iter().all(Option::is_none) {
+            kept.clear();
+        }
+        let keeps = !kept.is_empty();
+        let header = Header { recipe: self.recipe.clone(), targets: self.targets, rows: self.rows, kept };
+        let mut archive = Archive::new(KIND, &header);
+        if keeps {
+            archive = archive.with_f32("rows", rows);
+        }
+        archive
+            .with_f64("products", sums)
             .with_f64("moments", self.moments.clone())
             .with_f64("target_sums", self.target_sums.clone())
             .with_f64("target_squares", self.target_squares.clone())
@@ -379,16 +507,38 @@ impl Gram {
     /// # Errors
     /// [`Error::Archive`], and as [`Gram::new`] without a limit on memory beyond the bytes that are there.
     pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
-        let Header { recipe, targets, rows } = archive.header(KIND)?;
+        let Header { recipe, targets, rows, kept } = archive.header(KIND)?;
         targets.check()?;
-        let (dim, columns) = (recipe.spec.features, targets.columns());
-        let numbers = usize::try_from(Self::bytes(dim, targets) / 8);
-        let numbers = numbers.map_err(|_| Error::Archive("its header claims more than any memory".to_owned()))?;
-        let products = archive.take_f64("products", numbers - dim * (columns + 1))?;
-        let triangle = |values: &[f64]| Triangle { dim, values: values.to_vec() };
-        let products = products.chunks_exact(products.len() / targets.triangles()).map(triangle).collect();
+        let (dim, columns, groups) = (recipe.spec.features, targets.columns(), targets.groups());
+        if !kept.is_empty() && kept.len() != groups {
+            return Err(Error::Archive(format!("rows of {} classes, not of {groups}", kept.len())));
+        }
+        let too_large = || Error::Archive("its header claims more than any memory".to_owned());
+        let numbers = |count: Option<usize>, each: Option<usize>| count?.checked_mul(each?);
+        let counts = kept.iter().flatten().try_fold(0_usize, |sum, &count| sum.checked_add(count));
+        let size = dim.checked_add(1).and_then(|next| dim.checked_mul(next)).map(|twice| twice / 2);
+        let moments = numbers(Some(dim), columns.checked_add(1)).ok_or_else(too_large)?;
+        let sums = numbers(Some(groups - kept.iter().flatten().count()), size).ok_or_else(too_large)?;
+        let kept_numbers = numbers(counts, Some(dim)).ok_or_else(too_large)?;
+        let sums = archive.take_f64("products", sums)?;
+        let values = if kept.is_empty() { Vec::new() } else { archive.take_f32("rows", kept_numbers)? };
+        let (mut sums, mut values) = (&sums[..], &values[..]);
+        let products = (0..groups).map(|class| match kept.get(class).copied().flatten() {
+            Some(count) => {
+                let rows;
+                (rows, values) = values.split_at(count * dim);
+                Products::Rows(rows.to_vec())
+            }
+            None => {
+                let triangle;
+                (triangle, sums) = sums.split_at(dim * (dim + 1) / 2);
+                Products::Sums(Triangle { dim, values: triangle.to_vec() })
+            }
+        });
+        let products = products.collect();
         Ok(Self {
-            moments: archive.take_f64("moments", dim * (columns + 1))?,
+            total: OnceLock::new(),
+            moments: archive.take_f64("moments", moments)?,
             target_sums: archive.take_f64("target_sums", columns)?,
             target_squares: archive.take_f64("target_squares", columns)?,
             recipe,
@@ -527,7 +677,7 @@ pub(crate) mod tests {
                     let of = |power| (0..rows).map(|row| hot[row * 3 + column].powi(power)).sum::<f64>();
                     assert_close(&[gram.target_sums()[column], gram.target_squares()[column]], &[of(1), of(2)], 1e-12);
                 }
-                let matrix = gram.total().combine(2.0, Some((-1.0, &gram.total())), 1.0);
+                let matrix = gram.total().combine(2.0, Some((-1.0, gram.total())), 1.0);
                 for (i, j) in [(0, 0), (dim - 1, 0), (dim - 1, dim - 1)] {
                     let want = products[i * dim + j] + f64::from(u8::from(i == j));
                     assert!((matrix[(i, j)] - want).abs() < 1e-5 * want.abs().max(1.0));
@@ -555,6 +705,104 @@ pub(crate) mod tests {
             let threads = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
             assert_eq!(threads.install(|| of(0..500)), whole, "one thread and several");
         }
+    }
+
+    impl Gram {
+        /// The same sums without kept rows.
+        pub(crate) fn folded(&self) -> Self {
+            let mut folded = self.clone();
+            let sums = (0..self.products.len()).map(|class| Products::Sums(self.of_class(class).into_owned()));
+            folded.products = sums.collect();
+            folded
+        }
+    }
+
+    /// Classes of 3 to 36 rows, of which those up to 24 are kept, in one piece, in blocks and in parts that are merged.
+    #[test]
+    fn kept_rows_stand_for_their_products() {
+        let (dim, classes, rows) = (66, 6, 100);
+        let (recipe, features, _) = problem(rows, dim, 6);
+        let ends = [3, 8, 20, 39, 64, 100];
+        let label = |row: usize| ends.iter().position(|&end| row * 37 % rows < end).unwrap();
+        let labels: Vec<u32> = (0..rows).map(|row| u32::try_from(label(row)).unwrap()).collect();
+        let of = |cuts: &[usize]| {
+            let mut gram = Gram::new(&recipe, Targets::ClassesApart(classes)).unwrap();
+            for cut in cuts.windows(2) {
+                let part = Rows::new(&features[cut[0] * dim..cut[1] * dim], cut[1] - cut[0], dim).unwrap();
+                gram.update(part, Labels::Classes(&labels[cut[0]..cut[1]])).unwrap();
+            }
+            gram
+        };
+        let kept = |gram: &Gram| (0..classes).map(|class| gram.kept(class).is_some()).collect::<Vec<_>>();
+        let whole = of(&[0, rows]);
+        assert_eq!(kept(&whole), [true, true, true, true, false, false]);
+        let mut grams = vec![of(&[0, 1, 50, 51, rows])];
+        // Rows with rows, sums with rows and rows with sums.
+        for cut in [50, 90, 10] {
+            let mut parts = [of(&[0, cut]), of(&[cut, rows])];
+            let [first, second] = &mut parts;
+            assert_ne!(first.total().values, second.total().values);
+            first.merge(second).unwrap();
+            grams.push(first.clone());
+        }
+        grams.push(Gram::from_bytes(&whole.to_bytes()).unwrap());
+        assert_eq!(grams[4], whole);
+        grams.push(Gram::from_bytes(&whole.folded().to_bytes()).unwrap());
+        grams.push(whole);
+        let hot = one_hot(&labels, classes);
+        let [products, moments, _] = naive(&features, &hot, dim, classes);
+        for gram in &grams[..] {
+            assert_close(&gram.products(), &products, 1e-12);
+            let got: Vec<f64> = (0..classes).flat_map(|class| gram.moments(class)).collect();
+            assert_close(&got, &moments, 1e-12);
+            for class in 0..classes {
+                let own = (0..rows).filter(|&row| labels[row] as usize == class);
+                let own: Vec<f32> = own.flat_map(|row| &features[row * dim..][..dim]).copied().collect();
+                let [products, ..] = naive(&own, &[], dim, 0);
+                let sums = gram.of_class(class);
+                let got: Vec<f64> =
+                    (0..dim * dim).map(|at| (at / dim, at % dim)).map(|(i, j)| sums.row(i.max(j))[i.min(j)]).collect();
+                assert_close(&got, &products, 1e-12);
+            }
+        }
+        assert_eq!(kept(&grams[1]), kept(&grams[6]));
+        assert_eq!(kept(&grams[5]), [false; 6]);
+        let threads = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        threads.install(|| {
+            let same = of(&[0, rows]);
+            assert_eq!((&same, same.total()), (&grams[6], grams[6].total()), "one thread and several");
+        });
+        // New rows count, whatever was asked before.
+        let before = grams[6].total().clone();
+        let mut more = grams[6].clone();
+        more.update(Rows::new(&features[..dim], 1, dim).unwrap(), Labels::Classes(&[0])).unwrap();
+        assert!(more.total().row(0)[0] > before.row(0)[0]);
+    }
+
+    #[test]
+    fn kept_rows_of_other_numbers_are_errors() {
+        let (recipe, features, labels) = problem(40, 60, 5);
+        let mut gram = Gram::new(&recipe, Targets::ClassesApart(5)).unwrap();
+        gram.update(Rows::new(&features, 40, 60).unwrap(), Labels::Classes(&labels)).unwrap();
+        let rows = gram.kept(0).unwrap().to_vec();
+        assert_eq!(Gram::from_archive(gram.to_archive()).unwrap(), gram);
+        let counts: Vec<_> = (0..5).map(|class| gram.kept(class).map(|kept| kept.len() / 60)).collect();
+        let with = |kept: Vec<Option<usize>>, rows: Vec<f32>| {
+            let header = Header { recipe: recipe.clone(), targets: gram.targets, rows: 40, kept };
+            let archive = Archive::new(KIND, &header).with_f64("products", Vec::new()).with_f32("rows", rows);
+            Gram::from_archive(archive).unwrap_err().to_string()
+        };
+        let more = |class: usize, count: usize| {
+            let mut counts = counts.clone();
+            counts[class] = Some(count);
+            counts
+        };
+        assert!(with(counts[1..].to_vec(), rows.clone()).contains("4 classes, not of 5"));
+        assert!(with(counts.clone(), rows.clone()).contains("\"rows\" has"));
+        assert!(with(more(0, usize::MAX), rows.clone()).contains("any memory"));
+        assert!(with(more(0, usize::MAX / 60), rows.clone()).contains("any memory"));
+        assert!(with(vec![None; 5], Vec::new()).contains("\"products\" has 0 numbers"));
+        assert!(with(Vec::new(), Vec::new()).contains("\"products\" has 0 numbers, not 9150"));
     }
 
     #[test]

@@ -9,7 +9,6 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::lanes::{LANES, Lane, LaneBuffer};
-use crate::rows::Rows;
 use crate::simd::Vector;
 
 /// Features in half a lane, each of which is multiplied with [`TILES`] lanes of others: 8 x 3 registers of 32, or 8 of
@@ -33,12 +32,12 @@ impl Packed {
         Self { lanes: LaneBuffer::new(0), rows: 0 }
     }
 
-    /// Copies the rows with these numbers.
-    pub(super) fn fill(&mut self, features: Rows<'_, f32>, rows: &[usize]) {
+    /// Copies rows, of which there is at least one.
+    pub(super) fn fill(&mut self, rows: &[&[f32]]) {
         /// Lanes of a row, and rows, that are copied before the next ones: some lines from and to each of them.
         const ACROSS: usize = 16;
         const DOWN: usize = 32;
-        let (columns, count) = (features.columns(), rows.len());
+        let (columns, count) = (rows[0].len(), rows.len());
         let groups = columns.div_ceil(LANES).next_multiple_of(TILES);
         if self.lanes.len() < groups * count {
             self.lanes = LaneBuffer::new(groups * count);
@@ -47,8 +46,7 @@ impl Packed {
         let lanes = &mut self.lanes.as_mut()[..groups * count];
         lanes.par_chunks_mut(ACROSS * count).enumerate().for_each(|(part, lanes)| {
             for (block, rows) in rows.chunks(DOWN).enumerate() {
-                for (within, &row) in rows.iter().enumerate() {
-                    let row = features.row(row);
+                for (within, row) in rows.iter().enumerate() {
                     for (group, lanes) in lanes.chunks_mut(count).enumerate() {
                         let lane = &mut lanes[block * DOWN + within];
                         let start = ((part * ACROSS + group) * LANES).min(columns);

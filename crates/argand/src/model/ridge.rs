@@ -248,7 +248,7 @@ impl<'a> RidgePath<'a> {
     pub fn new(gram: &'a Gram) -> Result<Self, Error> {
         let centred = Centred::new(gram)?;
         let centre: Vec<f64> = centred.feature_means.iter().map(|mean| mean * centred.rows.sqrt()).collect();
-        let eigen = Eigen::new(&gram.total(), Some(&centre))?;
+        let eigen = Eigen::new(gram.total(), Some(&centre))?;
         let rotated = centred.moments.iter().map(|moments| eigen.rotate(moments)).collect();
         Ok(Self { gram, centred, eigen, rotated })
     }

@@ -2,8 +2,10 @@
 
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt::factor::{cholesky_in_place, cholesky_in_place_scratch};
+use faer::linalg::matmul::matmul;
+use faer::linalg::matmul::triangular::{BlockStructure, matmul as triangular_matmul};
 use faer::linalg::triangular_solve::{solve_lower_triangular_in_place, solve_upper_triangular_in_place};
-use faer::{Mat, Par, Side};
+use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
 use rayon::prelude::*;
 
 use super::archive::Archive;
@@ -72,6 +74,58 @@ impl Cholesky {
         [half, values.col(0).iter().copied().collect()]
     }
 
+    /// bᵀA⁻¹b, A⁻¹b and log det A.
+    pub(crate) fn solved(&self, right: &[f64]) -> Solved {
+        let [half, solution] = self.solve(right);
+        Solved { explained: square(&half), solution, log_determinant: self.log_determinant() }
+    }
+
+    /// As [`Cholesky::solved`] for A + wΦᵀΦ with the few rows of Φ, and what [`RowUpdate`] says; nothing if rounding has
+    /// made I + wΦA⁻¹Φᵀ indefinite.
+    ///
+    /// # Formula
+    /// With U = √w L⁻¹Φᵀ, I + UᵀU = RRᵀ and T = R⁻¹Uᵀ: (A + wΦᵀΦ)⁻¹ = L⁻ᵀ(I − TᵀT)L⁻¹ and
+    /// log det(A + wΦᵀΦ) = log det A + log det(I + UᵀU).
+    ///
+    /// # Cost
+    /// nD²/2 + n²D + n³/6 multiplications.
+    pub(crate) fn with_rows(&self, rows: &[f32], weight: f64, right: &[f64]) -> Option<(Solved, RowUpdate)> {
+        let dim = self.lower.nrows();
+        let (count, root) = (rows.len() / dim, weight.sqrt());
+        // The right-hand side is one more column.
+        let columns = rows.iter().map(|&value| root * f64::from(value)).chain(right.iter().copied());
+        let mut values: Vec<f64> = columns.collect();
+        let together = MatMut::from_column_major_slice_mut(&mut values, dim, count + 1);
+        solve_lower_triangular_in_place(self.lower.as_ref(), together, Par::Seq);
+        let half = values.split_off(rows.len());
+        let mut inner = Mat::<f64>::identity(count, count);
+        let along = MatRef::from_column_major_slice(&values, dim, count);
+        triangular_matmul(
+            inner.as_mut(),
+            BlockStructure::TriangularLower,
+            Accum::Add,
+            along.transpose(),
+            BlockStructure::Rectangular,
+            along,
+            BlockStructure::Rectangular,
+            1.0,
+            Par::Seq,
+        );
+        let inner = Self::new(inner, "", "").ok()?;
+        let transposed = MatMut::from_row_major_slice_mut(&mut values, count, dim);
+        solve_lower_triangular_in_place(inner.lower.as_ref(), transposed, Par::Seq);
+        let update = RowUpdate { dim, values };
+        let half = MatRef::from_column_major_slice(&half, dim, 1);
+        let (mut along, mut rest) = (Mat::zeros(count, 1), half.to_owned());
+        matmul(along.as_mut(), Accum::Replace, update.matrix(), half, 1.0, Par::Seq);
+        matmul(rest.as_mut(), Accum::Add, update.matrix().transpose(), along.as_ref(), -1.0, Par::Seq);
+        let explained = half.squared_norm_l2() - along.squared_norm_l2();
+        solve_upper_triangular_in_place(self.lower.transpose(), rest.as_mut(), Par::Seq);
+        let solution = rest.col(0).iter().copied().collect();
+        let log_determinant = self.log_determinant() + inner.log_determinant();
+        Some((Solved { explained, solution, log_determinant }, update))
+    }
+
     /// log det A
     pub(crate) fn log_determinant(&self) -> f64 {
         2.0 * (0..self.lower.nrows()).map(|i| self.lower[(i, i)].ln()).sum::<f64>()
@@ -91,6 +145,64 @@ impl Cholesky {
     }
 }
 
+/// What is known of a system Ax = b once it is solved.
+pub(crate) struct Solved {
+    /// bᵀA⁻¹b
+    pub(crate) explained: f64,
+    /// A⁻¹b
+    pub(crate) solution: Vec<f64>,
+    /// log det A
+    pub(crate) log_determinant: f64,
+}
+
+fn square(values: &[f64]) -> f64 {
+    values.iter().map(|value| value * value).sum()
+}
+
+/// The T of [`Cholesky::with_rows`], row by row: for its A = LLᵀ, φᵀ(A + wΦᵀΦ)⁻¹φ = ‖L⁻¹φ‖² − ‖T L⁻¹φ‖².
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RowUpdate {
+    dim: usize,
+    values: Vec<f64>,
+}
+
+impl RowUpdate {
+    fn matrix(&self) -> MatRef<'_, f64> {
+        MatRef::from_row_major_slice(&self.values, self.rows(), self.dim)
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.values.len() / self.dim
+    }
+
+    /// Appends updates to an archive.
+    pub(crate) fn save<'a>(updates: impl Iterator<Item = &'a Self>, archive: Archive) -> Archive {
+        archive.with_f64("updates", updates.flat_map(|update| &update.values).copied().collect())
+    }
+
+    /// Updates by so many rows each that [`save`](Self::save) wrote.
+    pub(crate) fn load(archive: &mut Archive, rows: &[usize], dim: usize) -> Result<Vec<Self>, Error> {
+        let count = rows.iter().try_fold(0_usize, |sum, &rows| sum.checked_add(rows));
+        let values =
+            archive.take_f64("updates", count.and_then(|count| count.checked_mul(dim)).ok_or_else(too_large)?)?;
+        // All singular values of T are below 1.
+        if values.chunks_exact(dim).any(|row| square(row) >= 1.0) {
+            return Err(Error::Archive("an update by rows has more than the variance there is".to_owned()));
+        }
+        let mut rest = &values[..];
+        let update = |&rows: &usize| {
+            let values;
+            (values, rest) = rest.split_at(rows * dim);
+            Self { dim, values: values.to_vec() }
+        };
+        Ok(rows.iter().map(update).collect())
+    }
+}
+
+fn too_large() -> Error {
+    Error::Archive("its header claims more than any memory".to_owned())
+}
+
 /// A lower triangular matrix L, row by row: φᵀ(LLᵀ)⁻¹φ is a variance.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PackedFactor {
@@ -102,8 +214,8 @@ pub(crate) struct PackedFactor {
 const VARIANCE_ROWS: usize = 256;
 
 impl PackedFactor {
-    /// ‖L⁻¹φ‖² of every row φ.
-    pub(crate) fn variances(&self, features: Rows<'_, f32>) -> Vec<f64> {
+    /// ‖L⁻¹φ‖² of every row φ; then, for every update, what is left of them.
+    pub(crate) fn variances(&self, features: Rows<'_, f32>, updates: &[&RowUpdate]) -> Vec<Vec<f64>> {
         let mut lower = Mat::<f64>::zeros(self.dim, self.dim);
         let mut rest = &self.values[..];
         for row in 0..self.dim {
@@ -116,21 +228,30 @@ impl PackedFactor {
             let count = VARIANCE_ROWS.min(features.rows() - start);
             let mut right = Mat::from_fn(self.dim, count, |i, row| f64::from(features.row(start + row)[i]));
             solve_lower_triangular_in_place(lower.as_ref(), right.as_mut(), Par::Seq);
-            right.col_iter().map(|column| column.squared_norm_l2()).collect::<Vec<f64>>()
+            let norms: Vec<f64> = right.col_iter().map(|column| column.squared_norm_l2()).collect();
+            let left = updates.par_iter().map(|update| {
+                let mut along = Mat::<f64>::zeros(update.rows(), count);
+                matmul(along.as_mut(), Accum::Replace, update.matrix(), right.as_ref(), 1.0, Par::Seq);
+                let explained = along.col_iter().map(|column| column.squared_norm_l2());
+                norms.iter().zip(explained).map(|(norm, explained)| (norm - explained).max(0.0)).collect()
+            });
+            let mut left: Vec<Vec<f64>> = left.collect();
+            left.insert(0, norms);
+            left
         });
-        blocks.flatten().collect()
+        let blocks: Vec<_> = blocks.collect();
+        (0..=updates.len()).map(|which| blocks.iter().flat_map(|block| &block[which]).copied().collect()).collect()
     }
 
     /// Appends factors to an archive.
-    pub(crate) fn save(factors: &[Self], archive: Archive) -> Archive {
-        archive.with_f64("factors", factors.iter().flat_map(|factor| &factor.values).copied().collect())
+    pub(crate) fn save<'a>(name: &str, factors: impl IntoIterator<Item = &'a Self>, archive: Archive) -> Archive {
+        archive.with_f64(name, factors.into_iter().flat_map(|factor| &factor.values).copied().collect())
     }
 
     /// `count` factors that [`save`](Self::save) wrote.
-    pub(crate) fn load(archive: &mut Archive, count: usize, dim: usize) -> Result<Vec<Self>, Error> {
-        let too_large = || Error::Archive("its header claims more than any memory".to_owned());
+    pub(crate) fn load(archive: &mut Archive, name: &str, count: usize, dim: usize) -> Result<Vec<Self>, Error> {
         let size = dim.checked_add(1).and_then(|next| dim.checked_mul(next)).ok_or_else(too_large)? / 2;
-        let values = archive.take_f64("factors", size.checked_mul(count).ok_or_else(too_large)?)?;
+        let values = archive.take_f64(name, size.checked_mul(count).ok_or_else(too_large)?)?;
         let factor = |values: &[f64]| Self { dim, values: values.to_vec() };
         let factors: Vec<_> = values.chunks_exact(size).map(factor).collect();
         let diagonal = |factor: &Self| (0..dim).all(|row| factor.values[row * (row + 3) / 2] > 0.0);
@@ -269,7 +390,7 @@ mod tests {
             let quadratic: f64 = right.iter().zip(&solution).map(|(a, b)| a * b).sum();
             assert!((half.iter().map(|v| v * v).sum::<f64>() - quadratic).abs() < 1e-10 * quadratic.abs());
             let rows = Rows::new(&features, 400, dim).unwrap();
-            let variances = factor.packed(2.0).variances(rows);
+            let variances = &factor.packed(2.0).variances(rows, &[])[0];
             for row in [0, 255, 256, 399] {
                 let phi: Vec<f64> = rows.row(row).iter().map(|&value| f64::from(value)).collect();
                 let [_, solution] = factor.solve(&phi);
@@ -279,11 +400,22 @@ mod tests {
         }
     }
 
+    /// What rounding has made indefinite, or is no number, is nothing to solve with.
+    #[test]
+    fn rows_that_make_no_sense_are_refused() {
+        let (gram, features) = gram(100, 14);
+        let factor = Cholesky::new(gram.total().combine(1.0, None, 1.0), "A", "").unwrap();
+        assert!(factor.with_rows(&features[..42], 0.5, &[1.0; 14]).is_some());
+        for weight in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(factor.with_rows(&features[..42], weight, &[1.0; 14]).is_none());
+        }
+    }
+
     #[test]
     fn eigenvectors_rebuild_the_matrix() {
         let (gram, _) = gram(100, 14);
         let centre: Vec<f64> = gram.feature_sums().iter().map(|sum| sum / 10.0).collect();
-        let eigen = Eigen::new(&gram.total(), Some(&centre)).unwrap();
+        let eigen = Eigen::new(gram.total(), Some(&centre)).unwrap();
         let vector: Vec<f64> = (0..14).map(|i| f64::from(i) - 3.0).collect();
         let rotated: Vec<f64> = eigen.rotate(&vector).iter().zip(&eigen.values).map(|(a, b)| a * b).collect();
         let got = eigen.rotate_back(&rotated);
@@ -299,7 +431,7 @@ mod tests {
         let (gram, _) = gram(5, 14);
         let error = Cholesky::new(gram.total().combine(1.0, None, 0.0), "the matrix", "add something").unwrap_err();
         assert_eq!(error.to_string(), "the matrix is singular to working precision; add something");
-        let eigen = Eigen::new(&gram.total(), None).unwrap();
+        let eigen = Eigen::new(gram.total(), None).unwrap();
         assert_eq!(eigen.values.iter().filter(|&&value| value > 0.0).count(), 5);
     }
 }
