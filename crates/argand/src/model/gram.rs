@@ -72,7 +72,8 @@ enum Products {
     Sums(Triangle),
 }
 
-/// Classes from which on their rows are kept while they are few: with fewer, a factor that all of them share saves nothing.
+/// Classes from which on their rows are kept while they are few: with fewer that have [`most_kept`] rows, a factor that all of them
+/// share takes more than it saves.
 const KEEPING_CLASSES: usize = 5;
 
 /// Rows of a class that are kept at most: three eighths of the features, in three eighths of the memory of the sums.
@@ -184,7 +185,8 @@ impl Labels<'_> {
 ///
 /// # Cost
 /// n·D² operations in all, also with the products of every class apart. Memory 4D² bytes, or that for every class; a class among
-/// several of at most 3D/8 rows keeps these instead, in 4D bytes each, and their products are summed up when a model asks for them.
+/// five or more keeps its rows instead, in 4D bytes each, while they are at most 3D/8. The products of all rows, 4D² bytes more, are
+/// then summed up when a model first asks for them.
 ///
 /// ```
 /// use argand::model::{Gram, Labels, Recipe, Targets};
@@ -218,9 +220,9 @@ pub struct Gram {
 
 impl PartialEq for Gram {
     fn eq(&self, other: &Self) -> bool {
-        let parts = |gram: &Self| (gram.targets, gram.rows);
         self.recipe == other.recipe
-            && parts(self) == parts(other)
+            && self.targets == other.targets
+            && self.rows == other.rows
             && self.products == other.products
             && self.moments == other.moments
             && self.target_sums == other.target_sums
@@ -510,6 +512,9 @@ impl Gram {
         let Header { recipe, targets, rows, kept } = archive.header(KIND)?;
         targets.check()?;
         let (dim, columns, groups) = (recipe.spec.features, targets.columns(), targets.groups());
+        if !kept.is_empty() && !matches!(targets, Targets::ClassesApart(_)) {
+            return Err(Error::Archive("rows of classes that are not apart".to_owned()));
+        }
         if !kept.is_empty() && kept.len() != groups {
             return Err(Error::Archive(format!("rows of {} classes, not of {groups}", kept.len())));
         }
@@ -787,11 +792,12 @@ pub(crate) mod tests {
         let rows = gram.kept(0).unwrap().to_vec();
         assert_eq!(Gram::from_archive(gram.to_archive()).unwrap(), gram);
         let counts: Vec<_> = (0..5).map(|class| gram.kept(class).map(|kept| kept.len() / 60)).collect();
-        let with = |kept: Vec<Option<usize>>, rows: Vec<f32>| {
-            let header = Header { recipe: recipe.clone(), targets: gram.targets, rows: 40, kept };
+        let of = |targets: Targets, kept: Vec<Option<usize>>, rows: Vec<f32>| {
+            let header = Header { recipe: recipe.clone(), targets, rows: 40, kept };
             let archive = Archive::new(KIND, &header).with_f64("products", Vec::new()).with_f32("rows", rows);
             Gram::from_archive(archive).unwrap_err().to_string()
         };
+        let with = |kept, rows| of(gram.targets, kept, rows);
         let more = |class: usize, count: usize| {
             let mut counts = counts.clone();
             counts[class] = Some(count);
@@ -801,6 +807,7 @@ pub(crate) mod tests {
         assert!(with(counts.clone(), rows.clone()).contains("\"rows\" has"));
         assert!(with(more(0, usize::MAX), rows.clone()).contains("any memory"));
         assert!(with(more(0, usize::MAX / 60), rows.clone()).contains("any memory"));
+        assert!(of(Targets::Classes(5), vec![Some(1)], vec![0.0; 60]).contains("not apart"));
         assert!(with(vec![None; 5], Vec::new()).contains("\"products\" has 0 numbers"));
         assert!(with(Vec::new(), Vec::new()).contains("\"products\" has 0 numbers, not 9150"));
     }
