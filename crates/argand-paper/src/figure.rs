@@ -251,7 +251,7 @@ impl Figure {
         let width = PANEL.0 * u32::try_from(columns)?;
         let rows = u32::try_from(self.panels.len().div_ceil(columns))?;
         let per_line = (i32::try_from(width)? / ENTRY.0).max(1);
-        let lines = i32::try_from(legend.len())?.div_euclid(per_line) + 1;
+        let lines = (i32::try_from(legend.len())? + per_line - 1) / per_line;
         let charts = PANEL.1 * rows;
         let area =
             SVGBackend::with_string(svg, (width, charts + u32::try_from(lines * ENTRY.1)? + 8)).into_drawing_area();
@@ -262,12 +262,10 @@ impl Figure {
         }
         for (index, series) in (0..).zip(&legend) {
             let (x, y) = ((index % per_line) * ENTRY.0 + 16, (index / per_line) * ENTRY.1 + 6);
-            lower.draw(&PathElement::new(
-                [(x, y + 7), (x + if series.style.dashed { 11 } else { 28 }, y + 7)],
-                line(series.style),
-            ))?;
-            if series.style.dashed {
-                lower.draw(&PathElement::new([(x + 17, y + 7), (x + 28, y + 7)], line(series.style)))?;
+            // Wide enough for two dashes beside the mark.
+            let strokes: &[[i32; 2]] = if series.style.dashed { &[[0, 8], [20, 28]] } else { &[[0, 28]] };
+            for &[start, end] in strokes {
+                lower.draw(&PathElement::new([(x + start, y + 7), (x + end, y + 7)], line(series.style)))?;
             }
             mark(&lower, series.style, (x + 14, y + 7))?;
             lower.draw(&Text::new(series.name.clone(), (x + 34, y), (FONT, 14)))?;
@@ -347,11 +345,9 @@ impl Panel {
             } else {
                 chart.draw_series(LineSeries::new(points.iter().copied(), line(series.style)))?;
             }
+            let (own_left, own_top) = area.get_base_pixel();
             for &point in &points {
-                let (left, top) = chart.plotting_area().get_base_pixel();
                 let (x, y) = chart.backend_coord(&point);
-                let (own_left, own_top) = area.get_base_pixel();
-                let _ = (left, top);
                 mark(area, series.style, (x - own_left, y - own_top))?;
             }
         }
