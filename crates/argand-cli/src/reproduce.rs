@@ -113,10 +113,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         scalings: arguments.scaling.clone(),
     };
     let bar = Bar::new(arguments.quiet);
-    for item in &items {
-        let outcome = argand_paper::reproduce(item, &settings, &bar).map_err(failure)?;
-        print(&describe(&outcome))?;
-    }
+    let mut printed = Ok(());
+    let shown = |outcome: &Outcome| printed = printed.clone().and(print(&describe(outcome)));
+    argand_paper::reproduce(&items, &settings, &bar, shown).map_err(failure)?;
+    printed?;
     let path = argand_paper::report(&arguments.out).map_err(failure)?;
     print(&format!("Report: {}\n", path.display()))
 }

@@ -232,7 +232,7 @@ mod tests {
     /// Every row is on one side exactly: the authors' runs had copies on both.
     #[test]
     fn no_row_is_on_both_sides_of_a_split() {
-        let values = (0..230).map(|index| f64::from(index) as f32).collect();
+        let values = (0..230_u8).map(f32::from).collect();
         let set = Dataset::new("numbers", Part { values, labels: vec![0; 115] }, None).unwrap();
         let mut tests = Vec::new();
         for seed in 0..20 {

@@ -378,3 +378,66 @@ pub fn png(svg: &str) -> Result<Vec<u8>, Error> {
     resvg::render(&tree, tiny_skia::Transform::from_scale(2.0, 2.0), &mut pixels.as_mut());
     pixels.encode_png().map_err(|error| internal(error.to_string()))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_numbers_within_the_axis() {
+        let texts = |scale: Scale, low: f64, high: f64| -> Vec<String> {
+            scale.ticks(low, high).iter().map(|&tick| scale.text(tick, low, high)).collect()
+        };
+        assert_eq!(texts(Scale::Linear, -0.1, 1.05), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
+        assert_eq!(texts(Scale::Doubling, 7.8, 10.2), ["256", "512", "1024"]);
+        assert_eq!(texts(Scale::Logarithmic, -2.1, -0.2), ["0.01", "0.02", "0.05", "0.1", "0.2", "0.5"]);
+        assert_eq!(texts(Scale::Logarithmic, -6.0, 0.0), ["1e-6", "1e-5", "1e-4", "0.001", "0.01", "0.1", "1"]);
+        for scale in [Scale::Linear, Scale::Doubling, Scale::Logarithmic] {
+            for (low, high) in [(-3.0, -2.9), (0.0, 1e-9), (-300.0, 300.0), (1.0, 1e6)] {
+                let ticks = scale.ticks(low, high);
+                assert!(ticks.len() <= 101 && ticks.windows(2).all(|pair| pair[0] < pair[1]), "{scale:?} {low} {high}");
+            }
+        }
+    }
+
+    fn figure(points: Vec<(f64, f64)>) -> Figure {
+        let series = |name: &str, style| Series { name: name.to_owned(), style, points: points.clone() };
+        let panel = Panel {
+            title: "a < b".to_owned(),
+            x_label: "x".to_owned(),
+            y_label: "y".to_owned(),
+            scales: [Scale::Doubling, Scale::Logarithmic],
+            series: vec![
+                series("first", Style::numbered(0)),
+                series("second", Style { dashed: true, ..Style::numbered(1) }),
+            ],
+        };
+        Figure { name: "name".to_owned(), caption: String::new(), columns: 2, panels: vec![panel.clone(), panel] }
+    }
+
+    /// A name in two panels is once in the legend; text is escaped; what a logarithm cannot show is left out.
+    #[test]
+    fn figures_are_drawn() {
+        let svg = figure(vec![(64.0, 0.1), (128.0, 0.0), (256.0, f64::NAN), (512.0, 0.01)]).svg().unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("a &lt; b"));
+        assert_eq!(svg.matches(">\nfirst\n<").count(), 1, "{svg}");
+        assert!(!svg.contains("NaN"));
+        let png = png(&svg).unwrap();
+        assert!(png.starts_with(b"\x89PNG"));
+        let pixels = tiny_skia::Pixmap::decode_png(&png).unwrap();
+        assert_eq!(pixels.width(), 2 * 2 * PANEL.0);
+        let blue =
+            pixels.pixels().iter().filter(|pixel| (pixel.red(), pixel.green(), pixel.blue()) == COLOURS[0]).count();
+        let dark =
+            pixels.pixels().iter().filter(|pixel| pixel.red() < 60 && pixel.green() < 60 && pixel.blue() < 60).count();
+        assert!(blue > 500 && dark > 500, "{blue} pixels of a line, {dark} of text and axes");
+    }
+
+    #[test]
+    fn figures_without_points_are_drawn_all_the_same() {
+        for points in [vec![], vec![(2.0, f64::NAN)], vec![(2.0, 1.0)]] {
+            png(&figure(points).svg().unwrap()).unwrap();
+        }
+    }
+}

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 use argand::Method;
 use argand::model::Scaling;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 pub use data::{Dataset, Part, Source};
 pub use items::{ITEMS, Item, METHODS};
@@ -131,25 +133,56 @@ impl Context<'_> {
     }
 
     /// The data; at least one set.
-    fn datasets(&self, item: &str) -> Result<&[Source], Error> {
-        if self.settings.datasets.is_empty() {
-            let ways =
-                "fetch them with `make data` and give --data data, or run on the embedded digits with --dataset digits";
-            return Err(Error::Data(format!("{item} needs data: {ways}")));
+    fn datasets(&self) -> Result<&[Source], Error> {
+        self.settings.datasets(true)
+    }
+
+    fn csv(&self, item: &str) -> PathBuf {
+        self.settings.out.join(format!("{item}.csv"))
+    }
+
+    /// Writes the numbers of an item and reads them back: what is shown is what is in the file.
+    fn recorded<R: Serialize + DeserializeOwned>(&self, item: &str, records: &[R]) -> Result<Vec<R>, Error> {
+        if records.is_empty() {
+            return Err(Error::Data(format!("{item}: nothing is finished yet in {}", self.settings.out.display())));
         }
-        Ok(&self.settings.datasets)
+        files::write_csv(&self.csv(item), records)?;
+        files::read_csv(&self.csv(item))
     }
 }
 
-/// Runs one item: CSV, pictures, `NAME.json` with the verdicts.
+impl Settings {
+    fn datasets(&self, needed: bool) -> Result<&[Source], Error> {
+        if needed && self.datasets.is_empty() {
+            let ways =
+                "fetch them with `make data` and give --data data, or run on the embedded digits with --dataset digits";
+            return Err(Error::Data(format!("data are needed: {ways}")));
+        }
+        Ok(&self.datasets)
+    }
+}
+
+/// Runs items, one after the other: CSV, pictures, and `NAME.json` with the verdicts, of which `shown` is told.
 ///
 /// # Errors
-/// What is wrong with arguments or data, before any work; what the system refuses.
-pub fn reproduce(item: &Item, settings: &Settings, progress: &dyn Progress) -> Result<Outcome, Error> {
+/// What is wrong with the data, before any work; what is wrong with other arguments, before the work of an item; what the system
+/// refuses.
+pub fn reproduce(
+    items: &[&Item],
+    settings: &Settings,
+    progress: &dyn Progress,
+    mut shown: impl FnMut(&Outcome),
+) -> Result<(), Error> {
+    for source in settings.datasets(items.iter().any(|item| item.needs_data))? {
+        source.load()?;
+    }
     files::create_folder(&settings.out)?;
-    let outcome = (item.run)(&Context { settings, progress })?;
-    outcome.save(&settings.out)?;
-    Ok(outcome)
+    for item in items {
+        let outcome = (item.run)(&Context { settings, progress })?;
+        outcome.save(&settings.out)?;
+        shown(&outcome);
+    }
+    Ok(())
 }
 
 /// Writes `report.html` from what all items have left in a folder.

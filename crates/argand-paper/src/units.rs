@@ -130,3 +130,78 @@ where
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+    use crate::{Settings, Silent};
+
+    fn settings(folder: &Path) -> Settings {
+        Settings { out: folder.to_owned(), threads: 2, ..Settings::default() }
+    }
+
+    /// Squares of numbers, and how many of them were computed.
+    fn squares(settings: &Settings, numbers: &[u32], fail_at: Option<u32>) -> (Result<Vec<Option<u32>>, Error>, u32) {
+        let calls = AtomicU32::new(0);
+        let work = |&number: &u32| {
+            if Some(number) == fail_at {
+                return Err(Error::Data("no".to_owned()));
+            }
+            calls.fetch_add(1, Ordering::Relaxed);
+            Ok(number * number)
+        };
+        let context = Context { settings, progress: &Silent };
+        let results = run(&context, "squares", numbers, Sharing::Parallel, |_| 1.0, work);
+        (results, calls.into_inner())
+    }
+
+    #[test]
+    fn what_is_finished_is_not_run_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = settings(folder.path());
+        let (results, calls) = squares(&settings, &[3, 1, 2], None);
+        assert_eq!((results.unwrap(), calls), (vec![Some(9), Some(1), Some(4)], 3));
+        let (results, calls) = squares(&settings, &[1, 2, 3, 4], None);
+        assert_eq!((results.unwrap(), calls), (vec![Some(1), Some(4), Some(9), Some(16)], 1));
+        settings.finished_only = true;
+        let (results, calls) = squares(&settings, &[5, 4], None);
+        assert_eq!((results.unwrap(), calls), (vec![None, Some(16)], 0));
+    }
+
+    #[test]
+    fn a_failure_keeps_what_was_finished_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { threads: 1, ..settings(folder.path()) };
+        let (results, calls) = squares(&settings, &[1, 2, 3, 4], Some(3));
+        assert!(matches!(results, Err(Error::Data(_))) && calls == 2);
+        let (results, calls) = squares(&settings, &[1, 2, 3, 4], None);
+        assert_eq!((results.unwrap().len(), calls), (4, 2));
+    }
+
+    #[test]
+    fn damaged_files_are_run_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path());
+        squares(&settings, &[7], None).0.unwrap();
+        let path = place(&folder.path().join("units/squares"), &7_u32).unwrap();
+        for damage in ["", "{", "{\"config\":8,\"result\":64}", "{\"config\":7,\"result\":\"49\"}"] {
+            fs::write(&path, damage).unwrap();
+            let (results, calls) = squares(&settings, &[7], None);
+            assert_eq!((results.unwrap(), calls), (vec![Some(49)], 1), "{damage}");
+        }
+    }
+
+    #[test]
+    fn results_known_otherwise_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path());
+        let context = Context { settings: &settings, progress: &Silent };
+        keep(&context, "squares", &5_u32, 25_u32).unwrap();
+        keep(&context, "squares", &5_u32, 26_u32).unwrap();
+        let (results, calls) = squares(&settings, &[5], None);
+        assert_eq!((results.unwrap(), calls), (vec![Some(25)], 0));
+    }
+}

@@ -7,7 +7,7 @@ use super::methods;
 use crate::figure::{Figure, Panel, Scale, Series, Style};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
-use crate::{Context, Error, files, or_usual};
+use crate::{Context, Error, or_usual};
 
 pub(super) const NAME: &str = "error-probability";
 pub(super) const TITLE: &str = "Probability of a large error";
@@ -92,9 +92,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             }
         }
     }
-    let path = context.settings.out.join(format!("{NAME}.csv"));
-    files::write_csv(&path, &records)?;
-    present(context, &files::read_csv(&path)?)
+    present(context, &context.recorded(NAME, &records)?)
 }
 
 /// Draws with a large error, for either vector.

@@ -1,7 +1,6 @@
 //! Kernel error and test error of Gaussian process classification, all sketches beside each other.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use argand::model::{
@@ -61,13 +60,12 @@ struct Record {
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     let settings = context.settings;
-    let sets = context.datasets(NAME)?;
+    let sets = context.datasets()?;
     let methods: Vec<Method> = or_usual(&settings.methods, &methods(&METHODS)?);
     let degrees = or_usual(&settings.degrees, &[3, 7]);
     let features = or_usual(&settings.features, context.size(&[128, 256, 512], &[256, 512, 1024, 2048, 4096, 8192]));
     let scalings = or_usual(&settings.scalings, &[Scaling::NonNegative, Scaling::Standard]);
-    let path = settings.out.join(format!("{NAME}.csv"));
-    take_earlier(context, &path)?;
+    take_earlier(context)?;
     let mut records: Vec<Record> = Vec::new();
     for source in sets {
         let data = source.load()?;
@@ -116,16 +114,16 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             })
         }));
     }
-    files::write_csv(&path, &records)?;
-    present(context, &files::read_csv(&path)?)
+    present(context, &context.recorded(NAME, &records)?)
 }
 
 /// Results in the CSV of an earlier run count as finished, also where its units are gone.
-fn take_earlier(context: &Context<'_>, path: &Path) -> Result<(), Error> {
+fn take_earlier(context: &Context<'_>) -> Result<(), Error> {
+    let path = context.csv(NAME);
     if !path.exists() {
         return Ok(());
     }
-    for record in files::read_csv::<Record>(path)? {
+    for record in files::read_csv::<Record>(&path)? {
         let unit = Unit {
             data: record.data,
             scaling: record.scaling,

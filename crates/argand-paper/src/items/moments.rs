@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::figure::{Figure, Panel, Scale, Series, Style};
 use crate::outcome::{Agreement, Outcome};
-use crate::{Context, Error, files};
+use crate::{Context, Error};
 
 pub(super) const NAME: &str = "moments";
 pub(super) const TITLE: &str = "Constants of the moment bounds";
@@ -44,9 +44,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     };
     let places = (0..=(LARGEST - 2) * STEPS).map(|step| 2.0 + f64::from(step) / f64::from(STEPS));
     let records = places.map(record).collect::<Result<Vec<_>, _>>()?;
-    let path = context.settings.out.join(format!("{NAME}.csv"));
-    files::write_csv(&path, &records)?;
-    present(context, &files::read_csv(&path)?)
+    present(context, &context.recorded(NAME, &records)?)
 }
 
 fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> {

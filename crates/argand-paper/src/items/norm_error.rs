@@ -7,7 +7,7 @@ use super::{mean_and_deviation, methods};
 use crate::figure::{Figure, Panel, Scale, Series, Style};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
-use crate::{Context, Error, files};
+use crate::{Context, Error};
 
 pub(super) const NAME: &str = "norm-error";
 pub(super) const TITLE: &str = "Error of norms over the degree";
@@ -66,9 +66,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             records.push(Record { method: method.to_owned(), p: degree, draws, mean_error, standard_error });
         }
     }
-    let path = context.settings.out.join(format!("{NAME}.csv"));
-    files::write_csv(&path, &records)?;
-    present(context, &files::read_csv(&path)?)
+    present(context, &context.recorded(NAME, &records)?)
 }
 
 /// | ‖Sx‖² − ‖x‖² | of every draw for x = a ⊗ … ⊗ a with equal entries and unit norm.

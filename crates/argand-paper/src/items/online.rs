@@ -12,7 +12,7 @@ use crate::data::{Dataset, Part, shuffled};
 use crate::figure::{Figure, Panel, Scale, Series, Style};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
-use crate::{Context, Error, files, or_usual};
+use crate::{Context, Error, or_usual};
 
 pub(super) const NAME: &str = "online";
 pub(super) const TITLE: &str = "Online learning";
@@ -62,7 +62,7 @@ struct Record {
 }
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
-    let data = context.datasets(NAME)?[0].load()?;
+    let data = context.datasets()?[0].load()?;
     let methods = or_usual(&context.settings.methods, &methods(&METHODS)?);
     let features = or_usual(&context.settings.features, &[context.size(512, 8192)])[0];
     let mut wanted = Vec::new();
@@ -93,9 +93,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             test_error: epoch.test_error,
         }));
     }
-    let path = context.settings.out.join(format!("{NAME}.csv"));
-    files::write_csv(&path, &records)?;
-    present(context, &files::read_csv(&path)?)
+    present(context, &context.recorded(NAME, &records)?)
 }
 
 /// Rows divided by one number, so that their mean squared norm is 1: lengths still differ, as the features of the paper's data do.

@@ -14,7 +14,7 @@ use super::half_and_half;
 use crate::data::{Dataset, Part};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
-use crate::{Context, Error, files, or_usual};
+use crate::{Context, Error, or_usual};
 
 pub(super) const NAME: &str = "ratio";
 pub(super) const TITLE: &str = "Projection time over downstream time";
@@ -61,7 +61,7 @@ struct Record {
 }
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
-    let data = context.datasets(NAME)?[0].load()?;
+    let data = context.datasets()?[0].load()?;
     let sizes = or_usual(&context.settings.features, context.size(&[128, 512], &THEIR_FEATURES));
     let mut wanted = Vec::new();
     for &features in &sizes {
@@ -113,9 +113,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             });
         }
     }
-    let path = context.settings.out.join(format!("{NAME}.csv"));
-    files::write_csv(&path, &records)?;
-    Ok(present(&files::read_csv(&path)?, &data))
+    Ok(present(&context.recorded(NAME, &records)?, &data))
 }
 
 /// Seconds for all rows to learn from, on all threads.

@@ -12,7 +12,7 @@ use crate::data::{Dataset, shuffled};
 use crate::figure::{Figure, Panel, Scale, Series, Style};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
-use crate::{Context, Error, files, or_usual};
+use crate::{Context, Error, or_usual};
 
 pub(super) const NAME: &str = "time";
 pub(super) const TITLE: &str = "Time for features";
@@ -57,7 +57,7 @@ struct Record {
 }
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
-    let data = context.datasets(NAME)?[0].load()?;
+    let data = context.datasets()?[0].load()?;
     let features =
         or_usual(&context.settings.features, context.size(&[64, 256, 1024, 4096], &[256, 512, 1024, 2048, 4096, 8192]));
     let mut wanted = Vec::new();
@@ -94,9 +94,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             })
         })
         .collect();
-    let path = context.settings.out.join(format!("{NAME}.csv"));
-    files::write_csv(&path, &records)?;
-    present(context, &files::read_csv(&path)?, data.columns())
+    present(context, &context.recorded(NAME, &records)?, data.columns())
 }
 
 /// The fastest of several seeds, each the faster of two runs into a buffer that is there already.

@@ -10,7 +10,7 @@ use crate::data::{Dataset, shuffled};
 use crate::figure::{Figure, Panel, Scale, Series, Style};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
-use crate::{Context, Error, files, or_usual};
+use crate::{Context, Error, or_usual};
 
 pub(super) const NAME: &str = "variance-ratio";
 pub(super) const TITLE: &str = "Variance of CtR-Rademacher over that of Rademacher";
@@ -47,7 +47,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     let degrees = or_usual(&context.settings.degrees, &[2, 3, 5, 7]);
     let scalings = or_usual(&context.settings.scalings, &[Scaling::NonNegative, Scaling::Standard]);
     let mut records = Vec::new();
-    for source in context.datasets(NAME)? {
+    for source in context.datasets()? {
         let data = source.load()?;
         let mut wanted = Vec::new();
         for &scaling in &scalings {
@@ -75,9 +75,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             }));
         }
     }
-    let path = context.settings.out.join(format!("{NAME}.csv"));
-    files::write_csv(&path, &records)?;
-    present(context, &files::read_csv(&path)?)
+    present(context, &context.recorded(NAME, &records)?)
 }
 
 fn rademacher(field: Field) -> Method {

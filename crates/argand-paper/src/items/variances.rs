@@ -8,7 +8,7 @@ use super::methods;
 use crate::figure::{Figure, Mark, Panel, Scale, Series, Style};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
-use crate::{Context, Error, files};
+use crate::{Context, Error};
 
 pub(super) const NAME: &str = "variances";
 pub(super) const TITLE: &str = "Variances and pseudo-variances";
@@ -135,9 +135,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             });
         }
     }
-    let path = context.settings.out.join(format!("{NAME}.csv"));
-    files::write_csv(&path, &records)?;
-    present(context, &files::read_csv(&path)?)
+    present(context, &context.recorded(NAME, &records)?)
 }
 
 fn measure(unit: &Unit) -> Result<Vec<Sums>, Error> {

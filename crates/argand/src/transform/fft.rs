@@ -5,9 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use argand_fft::{Complex, Planned};
 use pulp::{Simd, WithSimd};
-use rustfft::num_complex::Complex;
-use rustfft::{FftNum, FftPlanner};
 
 use crate::lanes::{LANES, Lane, LaneBuffer, scale};
 use crate::projection::Transformed;
@@ -43,15 +42,14 @@ impl<T> fmt::Debug for Fourier<T> {
     }
 }
 
-impl<T: FftNum + Scalar> Fourier<T> {
+impl<T: Planned + Scalar> Fourier<T> {
     /// Plans; reached through [`Kernels::fourier`](crate::sketch::Kernels), which keeps the library's bound out of
     /// [`Scalar`].
     pub(crate) fn plan(length: usize) -> Self {
         if length.is_power_of_two() && u32::try_from(length).is_ok() {
             return Self { length, plan: Plan::Lanes(Arc::new(Radix4::new(length))) };
         }
-        let mut planner = FftPlanner::new();
-        let (forward, inverse) = (planner.plan_fft_forward(length), planner.plan_fft_inverse(length));
+        let [forward, inverse] = T::plan(length);
         let per_row = PerRow {
             scratch: forward.get_inplace_scratch_len().max(inverse.get_inplace_scratch_len()),
             forward: Box::new(move |rows, scratch| forward.process_with_scratch(rows, scratch)),

@@ -1,0 +1,29 @@
+//! Fourier transforms of any length for `f32` and `f64`.
+//!
+//! RustFFT is generic: who names a type compiles all of it, for every instruction set. Here that is done once, and not again with
+//! every change of the library that uses it.
+
+use std::sync::Arc;
+
+pub use rustfft::Fft;
+pub use rustfft::num_complex::Complex;
+use rustfft::{FftNum, FftPlanner};
+
+/// A scalar type with transforms.
+pub trait Planned: FftNum {
+    /// The transforms of a length, forward and inverse, without normalisation.
+    fn plan(length: usize) -> [Arc<dyn Fft<Self>>; 2];
+}
+
+macro_rules! planned {
+    ($($type:ident)*) => {$(
+        impl Planned for $type {
+            fn plan(length: usize) -> [Arc<dyn Fft<Self>>; 2] {
+                let mut planner = FftPlanner::new();
+                [planner.plan_fft_forward(length), planner.plan_fft_inverse(length)]
+            }
+        }
+    )*};
+}
+
+planned! { f32 f64 }
