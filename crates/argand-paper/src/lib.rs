@@ -185,7 +185,7 @@ pub fn reproduce(
     Ok(())
 }
 
-/// Writes `report.html` from what all items have left in a folder.
+/// Writes `report.html`, and `report.md`, from what all items have left in a folder.
 ///
 /// # Errors
 /// [`Error::Data`] if there is nothing yet; what the system refuses.
@@ -197,5 +197,6 @@ pub fn report(folder: &Path) -> Result<PathBuf, Error> {
     }
     let path = folder.join("report.html");
     files::write(&path, items::report::page(folder, &outcomes)?.as_bytes())?;
+    files::write(&folder.join("report.md"), items::markdown::page(&outcomes).as_bytes())?;
     Ok(path)
 }

@@ -2,6 +2,7 @@
 
 mod error_probability;
 mod gp;
+pub(crate) mod markdown;
 mod moments;
 mod norm_error;
 mod online;
