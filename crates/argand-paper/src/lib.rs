@@ -176,8 +176,8 @@ pub fn reproduce(
     for source in settings.datasets(items.iter().any(|item| item.needs_data))? {
         source.load()?;
     }
-    files::create_folder(&settings.out)?;
     for item in items {
+        files::create_folder(&settings.out)?;
         let outcome = (item.run)(&Context { settings, progress })?;
         outcome.save(&settings.out)?;
         shown(&outcome);
