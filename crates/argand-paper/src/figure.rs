@@ -67,7 +67,11 @@ impl Scale {
         match self {
             Self::Linear => {
                 let (_, decimals) = linear_step(low, high);
-                if low.abs().max(high.abs()) < 1e6 { format!("{tick:.decimals$}") } else { format!("{tick:e}") }
+                if low.abs().max(high.abs()) < 1e6 {
+                    format!("{tick:.decimals$}")
+                } else {
+                    format!("{tick:e}").trim_end_matches("e0").to_owned()
+                }
             }
             Self::Doubling => format!("{}", tick.exp2().round()),
             Self::Logarithmic => {
@@ -510,5 +514,24 @@ mod tests {
         for points in [vec![], vec![(2.0, f64::NAN)], vec![(2.0, 1.0)]] {
             png(&figure(points).svg().unwrap()).unwrap();
         }
+    }
+
+    #[test]
+    fn every_axis_has_ticks_with_short_names_of_their_own() {
+        for scale in [Scale::Linear, Scale::Logarithmic] {
+            for (low, high) in
+                [(0.34, 0.76), (0.41, 0.58), (0.5, 0.501), (1e-3, 2.0), (3.0, 4e9), (1.0, 1e30), (9.5e6, 1e7)]
+            {
+                let (from, to) = (scale.forward(low), scale.forward(high));
+                let ticks = scale.ticks(from, to);
+                assert!((3..=12).contains(&ticks.len()), "{scale:?} {low} {high}: {ticks:?}");
+                assert!(ticks.iter().all(|tick| (from - 1e-9..=to + 1e-9 * to.abs()).contains(tick)), "{ticks:?}");
+                let mut names: Vec<String> = ticks.iter().map(|&tick| scale.text(tick, from, to)).collect();
+                assert!(names.iter().all(|name| name.len() <= 7), "{scale:?} {low} {high}: {names:?}");
+                names.dedup();
+                assert_eq!(names.len(), ticks.len(), "{scale:?} {low} {high}: {names:?}");
+            }
+        }
+        assert_eq!(Scale::Linear.text(0.0, -7e7, 7e7), "0");
     }
 }

@@ -203,11 +203,10 @@ fn is_number(cell: &str) -> bool {
     cell.split_whitespace().next().is_none_or(|word| word == "–" || word.parse::<f64>().is_ok())
 }
 
-/// Sentences, in which no line begins or ends with a sign between two numbers.
+/// Sentences, in which lines do not break between a number and what belongs to it.
 fn prose(text: &str) -> String {
-    ["=", "±", "⊗"]
-        .iter()
-        .fold(escape(text), |text, sign| text.replace(&format!(" {sign} "), &format!("&nbsp;{sign}&nbsp;")))
+    let together = [" = ", " ± ", " ⊗ ", " %", "Fig. ", "Sec. ", "App. ", "Table ", "Lemma ", "Theorem "];
+    together.iter().fold(escape(text), |text, words| text.replace(words, &words.replace(' ', "&nbsp;")))
 }
 
 const STYLE: &str = "
@@ -226,7 +225,7 @@ p { max-width: 46rem; margin: .75rem 0; text-wrap: pretty }
 a { color: inherit; text-decoration-color: var(--soft); text-underline-offset: .15em }
 section { margin-top: 2.5rem; padding-top: 2rem; border-top: 1px solid var(--line) }
 .place, .found, figcaption, .caption, summary, footer { color: var(--soft); font-size: .9rem }
-.place { margin: .15rem 0 0 } .found { display: block; margin-top: .1rem; line-height: 1.45; text-wrap: pretty }
+.place { margin: .15rem 0 0 } .place::first-letter { text-transform: uppercase } .found { display: block; margin-top: .1rem; line-height: 1.45; text-wrap: pretty }
 .agrees { --tone: var(--agrees) } .differs { --tone: var(--differs) } .open { --tone: var(--open) }
 .tally { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.25rem 0; padding: 0; list-style: none }
 .tally li { flex: 1 1 9rem; padding: .6rem .9rem; border: 1px solid var(--line); border-top: 4px solid var(--tone); border-radius: .3rem;
@@ -255,7 +254,7 @@ footer { margin-top: 2.5rem; border-top: 1px solid var(--line) }
   .tally { gap: .5rem } .tally li { flex-basis: 6rem; padding: .5rem .6rem; font-size: .875rem }
 }
 @media print {
-  body { max-width: none; padding: 0; font-size: 10pt } nav a { text-decoration: none }
+  html { font-size: 10pt } body { max-width: none; padding: 0 } nav a { text-decoration: none }
   h2, .place { break-after: avoid } figure, tr, .verdicts li { break-inside: avoid }
   .wide { overflow: visible } th, td { white-space: normal }
   .charts { grid-template-columns: repeat(var(--columns), minmax(0, 30rem)) }
