@@ -42,22 +42,12 @@ impl Scale {
             }
             Self::Doubling => multiples(((high - low) / 10.0).ceil().max(1.0), low, high),
             Self::Logarithmic => {
-                let span = high - low;
-                let digits: &[f64] = match () {
-                    () if span > 2.5 => &[1.0],
-                    () if span > 1.0 => &[1.0, 2.0, 5.0],
-                    () => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
-                };
-                let step = (span / 10.0).ceil().max(1.0);
-                let decades = multiples(step, low.floor() - step, high);
-                let ticks = decades.iter().flat_map(|decade| digits.iter().map(move |digit| decade + digit.log10()));
-                let ticks: Vec<f64> = ticks.filter(|tick| (low..=high).contains(tick)).collect();
+                let ticks = round_ticks(low, high);
                 if ticks.len() > 2 {
                     return ticks;
                 }
-                // Too short a piece of the scale to be told from an even one.
                 let (low, high) = (10_f64.powf(low), 10_f64.powf(high));
-                multiples(linear_step(low, high).0, low, high).into_iter().map(f64::log10).collect()
+                Self::Linear.ticks(low, high).into_iter().map(f64::log10).collect()
             }
         }
     }
@@ -66,25 +56,42 @@ impl Scale {
     fn text(self, tick: f64, low: f64, high: f64) -> String {
         match self {
             Self::Linear => {
-                let (_, decimals) = linear_step(low, high);
+                let (step, decimals) = linear_step(low, high);
                 if low.abs().max(high.abs()) < 1e6 {
-                    format!("{tick:.decimals$}")
-                } else {
-                    format!("{tick:e}").trim_end_matches("e0").to_owned()
+                    return format!("{tick:.decimals$}");
                 }
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 12")]
+                let digits = (tick.abs().log10().floor() - step.log10().floor()).clamp(0.0, 12.0) as usize;
+                format!("{tick:.digits$e}").trim_end_matches("e0").to_owned()
             }
             Self::Doubling => format!("{}", tick.exp2().round()),
             Self::Logarithmic => {
                 let value = 10_f64.powf(tick);
-                if (-3.5..5.5).contains(&tick) {
+                if round_ticks(low, high).len() <= 2 {
+                    Self::Linear.text(value, 10_f64.powf(low), 10_f64.powf(high))
+                } else if (-3.5..5.5).contains(&tick) {
                     let rounded = format!("{value:.4}");
                     rounded.trim_end_matches('0').trim_end_matches('.').to_owned()
                 } else {
-                    format!("{value:.0e}")
+                    format!("{value:.1e}").replace(".0e", "e")
                 }
             }
         }
     }
+}
+
+/// Round numbers on a logarithmic scale. Pieces too short to have some are divided evenly.
+fn round_ticks(low: f64, high: f64) -> Vec<f64> {
+    let span = high - low;
+    let digits: &[f64] = match () {
+        () if span > 2.5 => &[1.0],
+        () if span > 1.0 => &[1.0, 2.0, 5.0],
+        () => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
+    };
+    let step = (span / 10.0).ceil().max(1.0);
+    let decades = multiples(step, low.floor() - step, high);
+    let ticks = decades.iter().flat_map(|decade| digits.iter().map(move |digit| decade + digit.log10()));
+    ticks.filter(|tick| (low..=high).contains(tick)).collect()
 }
 
 /// A step of 1, 2 or 5 times a power of ten that gives four to ten ticks, and the decimals that it takes.
@@ -525,7 +532,8 @@ mod tests {
                 let (from, to) = (scale.forward(low), scale.forward(high));
                 let ticks = scale.ticks(from, to);
                 assert!((3..=12).contains(&ticks.len()), "{scale:?} {low} {high}: {ticks:?}");
-                assert!(ticks.iter().all(|tick| (from - 1e-9..=to + 1e-9 * to.abs()).contains(tick)), "{ticks:?}");
+                let slack = 1e-6 * (to - from);
+                assert!(ticks.iter().all(|tick| (from - slack..=to + slack).contains(tick)), "{ticks:?}");
                 let mut names: Vec<String> = ticks.iter().map(|&tick| scale.text(tick, from, to)).collect();
                 assert!(names.iter().all(|name| name.len() <= 7), "{scale:?} {low} {high}: {names:?}");
                 names.dedup();
