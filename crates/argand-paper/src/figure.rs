@@ -42,16 +42,12 @@ impl Scale {
             }
             Self::Doubling => multiples(((high - low) / 10.0).ceil().max(1.0), low, high),
             Self::Logarithmic => {
-                let span = high - low;
-                let digits: &[f64] = match () {
-                    () if span > 2.5 => &[1.0],
-                    () if span > 1.0 => &[1.0, 2.0, 5.0],
-                    () => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
-                };
-                let step = (span / 10.0).ceil().max(1.0);
-                let decades = multiples(step, low.floor() - step, high);
-                let ticks = decades.iter().flat_map(|decade| digits.iter().map(move |digit| decade + digit.log10()));
-                ticks.filter(|tick| (low..=high).contains(tick)).collect()
+                let ticks = round_ticks(low, high);
+                if ticks.len() > 2 {
+                    return ticks;
+                }
+                let (low, high) = (10_f64.powf(low), 10_f64.powf(high));
+                Self::Linear.ticks(low, high).into_iter().map(f64::log10).collect()
             }
         }
     }
@@ -60,21 +56,42 @@ impl Scale {
     fn text(self, tick: f64, low: f64, high: f64) -> String {
         match self {
             Self::Linear => {
-                let (_, decimals) = linear_step(low, high);
-                format!("{tick:.decimals$}")
+                let (step, decimals) = linear_step(low, high);
+                if low.abs().max(high.abs()) < 1e6 {
+                    return format!("{tick:.decimals$}");
+                }
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 12")]
+                let digits = (tick.abs().log10().floor() - step.log10().floor()).clamp(0.0, 12.0) as usize;
+                format!("{tick:.digits$e}").trim_end_matches("e0").to_owned()
             }
             Self::Doubling => format!("{}", tick.exp2().round()),
             Self::Logarithmic => {
                 let value = 10_f64.powf(tick);
-                if (-3.5..5.5).contains(&tick) {
+                if round_ticks(low, high).len() <= 2 {
+                    Self::Linear.text(value, 10_f64.powf(low), 10_f64.powf(high))
+                } else if (-3.5..5.5).contains(&tick) {
                     let rounded = format!("{value:.4}");
                     rounded.trim_end_matches('0').trim_end_matches('.').to_owned()
                 } else {
-                    format!("{value:.0e}")
+                    format!("{value:.1e}").replace(".0e", "e")
                 }
             }
         }
     }
+}
+
+/// Round numbers on a logarithmic scale. Pieces too short to have some are divided evenly.
+fn round_ticks(low: f64, high: f64) -> Vec<f64> {
+    let span = high - low;
+    let digits: &[f64] = match () {
+        () if span > 2.5 => &[1.0],
+        () if span > 1.0 => &[1.0, 2.0, 5.0],
+        () => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
+    };
+    let step = (span / 10.0).ceil().max(1.0);
+    let decades = multiples(step, low.floor() - step, high);
+    let ticks = decades.iter().flat_map(|decade| digits.iter().map(move |digit| decade + digit.log10()));
+    ticks.filter(|tick| (low..=high).contains(tick)).collect()
 }
 
 /// A step of 1, 2 or 5 times a power of ten that gives four to ten ticks, and the decimals that it takes.
@@ -224,55 +241,102 @@ pub struct Figure {
 }
 
 const PANEL: (u32, u32) = (430, 330);
-const ENTRY: (i32, i32) = (215, 22);
+/// The height of a line of the legend.
+const LINE: u32 = 22;
 const FONT: &str = "sans-serif";
 
 type Drawn = Result<(), Box<dyn std::error::Error>>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 impl Figure {
-    /// The picture.
+    /// The picture: one SVG element for every chart and every entry of the legend, inside one that puts them in their places.
     ///
     /// # Errors
     /// [`Error::Internal`] if it cannot be drawn.
     pub fn svg(&self) -> Result<String, Error> {
-        let mut svg = String::new();
-        self.draw(&mut svg).map_err(|error| Error::Internal(format!("{}: cannot draw: {error}", self.name)))?;
-        Ok(svg)
+        self.draw().map_err(|error| Error::Internal(format!("{}: cannot draw: {error}", self.name)))
     }
 
-    fn draw(&self, svg: &mut String) -> Drawn {
-        let columns = self.columns.clamp(1, self.panels.len().max(1));
+    fn draw(&self) -> Result<String, Box<dyn std::error::Error>> {
         let mut legend: Vec<&Series> = Vec::new();
         for series in self.panels.iter().flat_map(|panel| &panel.series) {
             if !legend.iter().any(|known| known.name == series.name) {
                 legend.push(series);
             }
         }
-        let width = PANEL.0 * u32::try_from(columns)?;
-        let rows = u32::try_from(self.panels.len().div_ceil(columns))?;
-        let per_line = (i32::try_from(width)? / ENTRY.0).max(1);
-        let lines = (i32::try_from(legend.len())? + per_line - 1) / per_line;
-        let charts = PANEL.1 * rows;
-        let area =
-            SVGBackend::with_string(svg, (width, charts + u32::try_from(lines * ENTRY.1)? + 8)).into_drawing_area();
-        area.fill(&WHITE)?;
-        let (upper, lower) = area.split_vertically(charts);
-        for (panel, area) in self.panels.iter().zip(upper.split_evenly((rows as usize, columns))) {
-            panel.draw(&area)?;
+        let columns = u32::try_from(self.columns.clamp(1, self.panels.len().max(1)))?;
+        let mut parts = String::new();
+        for (index, panel) in (0..).zip(&self.panels) {
+            let place = (index % columns * PANEL.0, index / columns * PANEL.1);
+            let more = format!("{CHART} role=\"img\" aria-label=\"{}\"", escape(&panel.described()));
+            parts.push_str(&part(place, PANEL, &more, |area| panel.draw(area))?);
         }
-        for (index, series) in (0..).zip(&legend) {
-            let (x, y) = ((index % per_line) * ENTRY.0 + 16, (index / per_line) * ENTRY.1 + 6);
-            // Wide enough for two dashes beside the mark.
-            let strokes: &[[i32; 2]] = if series.style.dashed { &[[0, 8], [20, 28]] } else { &[[0, 28]] };
-            for &[start, end] in strokes {
-                lower.draw(&PathElement::new([(x + start, y + 7), (x + end, y + 7)], line(series.style)))?;
-            }
-            mark(&lower, series.style, (x + 14, y + 7))?;
-            lower.draw(&Text::new(series.name.clone(), (x + 34, y), (FONT, 14)))?;
+        let charts = u32::try_from(self.panels.len())?.div_ceil(columns) * PANEL.1;
+        let widths = legend.iter().map(|series| entry_width(&series.name)).collect::<Result<Vec<u32>, _>>()?;
+        let widest = widths.iter().copied().max().unwrap_or(PANEL.0);
+        let width = (PANEL.0 * columns).max(widest);
+        let per_line = width / widest;
+        for ((index, series), own) in (0..).zip(&legend).zip(widths) {
+            let place = (index % per_line * (width / per_line), charts + 4 + index / per_line * LINE);
+            parts.push_str(&part(place, (own, LINE), ENTRY, |area| series.explain(area))?);
         }
-        area.present()?;
-        Ok(())
+        let height = charts + u32::try_from(legend.len())?.div_ceil(per_line) * LINE + 8;
+        Ok(format!(
+            "<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" data-columns=\"{columns}\" \
+             xmlns=\"http://www.w3.org/2000/svg\">\n<rect width=\"{width}\" height=\"{height}\" fill=\"#FFFFFF\"/>\n{parts}</svg>\n"
+        ))
     }
+}
+
+const CHART: &str = "class=\"chart\"";
+const ENTRY: &str = "class=\"entry\"";
+
+/// An element with something drawn inside, at its place in the picture.
+fn part(
+    (x, y): (u32, u32),
+    size: (u32, u32),
+    attributes: &str,
+    draw: impl FnOnce(&Area<'_>) -> Drawn,
+) -> Result<String, Box<dyn std::error::Error>> {
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+    draw(&area)?;
+    area.present()?;
+    drop(area);
+    Ok(svg.replacen("<svg", &format!("<svg {attributes} x=\"{x}\" y=\"{y}\""), 1))
+}
+
+/// A picture in parts that a page can arrange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parts<'a> {
+    /// Charts in a row, where there is room.
+    pub(crate) columns: u32,
+    /// An SVG element each.
+    pub(crate) charts: &'a str,
+    /// An SVG element each.
+    pub(crate) legend: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    /// The parts of a picture that [`Figure::svg`] has made.
+    pub(crate) fn of(svg: &'a str) -> Option<Self> {
+        let (_, columns) = svg.split_once("data-columns=\"")?;
+        let columns = columns.split('"').next()?.parse().ok()?;
+        let start = svg.find(&format!("<svg {CHART}"))?;
+        let parts = svg.get(start..svg.rfind("</svg>")?)?;
+        let (charts, legend) = parts.split_at(parts.find(&format!("<svg {ENTRY}")).unwrap_or(parts.len()));
+        Some(Self { columns, charts, legend })
+    }
+}
+
+/// Text inside markup, between tags or quotes.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Room for a name in the legend, in any usual face.
+fn entry_width(name: &str) -> Result<u32, std::num::TryFromIntError> {
+    Ok(48 + u32::try_from(name.chars().count())? * 15 / 2)
 }
 
 fn colour(style: Style) -> RGBColor {
@@ -284,7 +348,7 @@ fn line(style: Style) -> ShapeStyle {
 }
 
 /// A mark at a pixel.
-fn mark<'a>(area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>, style: Style, at: (i32, i32)) -> Drawn {
+fn mark(area: &Area<'_>, style: Style, at: (i32, i32)) -> Drawn {
     match style.mark {
         Mark::None => {}
         Mark::Dot => area.draw(&Circle::new(at, 3, colour(style).filled()))?,
@@ -294,7 +358,27 @@ fn mark<'a>(area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>, style: S
     Ok(())
 }
 
+impl Series {
+    /// Draws its entry of the legend.
+    fn explain(&self, area: &Area<'_>) -> Drawn {
+        // Wide enough for two dashes beside the mark.
+        let strokes: &[[i32; 2]] = if self.style.dashed { &[[0, 8], [20, 28]] } else { &[[0, 28]] };
+        for &[start, end] in strokes {
+            area.draw(&PathElement::new([(6 + start, 11), (6 + end, 11)], line(self.style)))?;
+        }
+        mark(area, self.style, (20, 11))?;
+        area.draw(&Text::new(self.name.clone(), (40, 4), (FONT, 16)))?;
+        Ok(())
+    }
+}
+
 impl Panel {
+    /// In words, for those who cannot see it.
+    fn described(&self) -> String {
+        let names: Vec<&str> = self.series.iter().map(|series| &*series.name).collect();
+        format!("{}: {} over {} for {}", self.title, self.y_label, self.x_label, names.join(", "))
+    }
+
     fn range(&self, axis: usize) -> Range {
         let scale = self.scales[axis];
         let values = self.series.iter().flat_map(|series| &series.points).map(|point| [point.0, point.1]);
@@ -310,7 +394,7 @@ impl Panel {
         Range { low, high, ticks: scale.ticks(low, high) }
     }
 
-    fn draw<'a>(&self, area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>) -> Drawn {
+    fn draw(&self, area: &Area<'_>) -> Drawn {
         let [x, y] = [self.range(0), self.range(1)];
         let text = |axis: usize, range: &Range| {
             let (scale, low, high) = (self.scales[axis], range.low, range.high);
@@ -318,11 +402,11 @@ impl Panel {
         };
         let (x_text, y_text) = (text(0, &x), text(1, &y));
         let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, (FONT, 16))
+            .caption(&self.title, (FONT, 18))
             .margin(8)
             .margin_right(16)
-            .x_label_area_size(42)
-            .y_label_area_size(62)
+            .x_label_area_size(46)
+            .y_label_area_size(66)
             .build_cartesian_2d(x, y)?;
         chart
             .configure_mesh()
@@ -332,8 +416,8 @@ impl Panel {
             .y_label_formatter(&y_text)
             .light_line_style(TRANSPARENT)
             .bold_line_style(BLACK.mix(0.12))
-            .label_style((FONT, 13))
-            .axis_desc_style((FONT, 14))
+            .label_style((FONT, 15))
+            .axis_desc_style((FONT, 17))
             .draw()?;
         for series in &self.series {
             let shown =
@@ -345,10 +429,8 @@ impl Panel {
             } else {
                 chart.draw_series(LineSeries::new(points.iter().copied(), line(series.style)))?;
             }
-            let (own_left, own_top) = area.get_base_pixel();
-            for &point in &points {
-                let (x, y) = chart.backend_coord(&point);
-                mark(area, series.style, (x - own_left, y - own_top))?;
+            for point in &points {
+                mark(area, series.style, chart.backend_coord(point))?;
             }
         }
         Ok(())
@@ -439,5 +521,25 @@ mod tests {
         for points in [vec![], vec![(2.0, f64::NAN)], vec![(2.0, 1.0)]] {
             png(&figure(points).svg().unwrap()).unwrap();
         }
+    }
+
+    #[test]
+    fn every_axis_has_ticks_with_short_names_of_their_own() {
+        for scale in [Scale::Linear, Scale::Logarithmic] {
+            for (low, high) in
+                [(0.34, 0.76), (0.41, 0.58), (0.5, 0.501), (1e-3, 2.0), (3.0, 4e9), (1.0, 1e30), (9.5e6, 1e7)]
+            {
+                let (from, to) = (scale.forward(low), scale.forward(high));
+                let ticks = scale.ticks(from, to);
+                assert!((3..=12).contains(&ticks.len()), "{scale:?} {low} {high}: {ticks:?}");
+                let slack = 1e-6 * (to - from);
+                assert!(ticks.iter().all(|tick| (from - slack..=to + slack).contains(tick)), "{ticks:?}");
+                let mut names: Vec<String> = ticks.iter().map(|&tick| scale.text(tick, from, to)).collect();
+                assert!(names.iter().all(|name| name.len() <= 7), "{scale:?} {low} {high}: {names:?}");
+                names.dedup();
+                assert_eq!(names.len(), ticks.len(), "{scale:?} {low} {high}: {names:?}");
+            }
+        }
+        assert_eq!(Scale::Linear.text(0.0, -7e7, 7e7), "0");
     }
 }

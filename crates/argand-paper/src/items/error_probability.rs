@@ -117,8 +117,8 @@ fn measure(unit: &Unit) -> Result<[u64; 2], Error> {
 fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> {
     let draws = records.first().map_or(0, |record| record.draws);
     let about = format!(
-        "Share of {draws} draws of S for which ‖S x^⊗{DEGREE}‖² is off by a quarter or more, for d = {DIM} and p = {DEGREE}. Left \
-         x = (√d, √d, 1, …, 1), right x = (1, …, 1). A share of zero cannot be drawn on a logarithmic axis."
+        "Share of {draws} draws of S for which ‖S x^⊗{DEGREE}‖² is off by a quarter or more, for d = {DIM} and p = {DEGREE}. First \
+         x = (√d, √d, 1, …, 1), then x = (1, …, 1). A share of zero cannot be drawn on a logarithmic axis."
     );
     let mut outcome = Outcome::new(NAME, TITLE, about);
     let parsed = methods(&METHODS)?;

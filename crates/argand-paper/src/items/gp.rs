@@ -312,7 +312,7 @@ fn figure(grid: &Grid<'_>, set: &str, scaling: &str, records: &[Record]) -> Figu
     let test = degrees.iter().map(|&degree| panel(degree, "test error", Scale::Logarithmic, TEST));
     Figure {
         name: format!("{NAME}-{set}-{scaling}"),
-        caption: format!("{set}, {scaling} data: kernel error above, test error below."),
+        caption: format!("{set}, {scaling} data: kernel errors first, then test errors."),
         columns: degrees.len(),
         panels: kernel.chain(test).collect(),
     }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::outcome::Outcome;
 use crate::ITEMS;
+use crate::outcome::Outcome;
 
 /// What all items have found; pictures are named as they are in the folder.
 pub(crate) fn page(outcomes: &[Outcome]) -> String {

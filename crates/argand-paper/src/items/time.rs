@@ -148,7 +148,7 @@ fn present(context: &Context<'_>, records: &[Record], columns: usize) -> Result<
         &context.settings.out,
         &Figure {
             name: NAME.to_owned(),
-            caption: format!("{set}: time on the left, kernel error on the right."),
+            caption: format!("{set}: time, and kernel error."),
             columns: 2,
             panels: vec![
                 panel("milliseconds", |record| record.milliseconds),
