@@ -30,7 +30,7 @@ fn items_write_numbers_pictures_and_a_report() {
         }
     }
     let lines: Vec<String> = csv(&workspace, "out/variance-ratio.csv").lines().map(str::to_owned).collect();
-    assert_eq!(lines[0], "dataset,scaling,p,pairs,below_one,share,ratio");
+    assert_eq!(lines[0], "dataset,scaling,p,pairs,at_most_one,share,ratio");
     // Two scalings, two degrees, 0 % to 100 %.
     assert_eq!(lines.len(), 1 + 2 * 2 * 101);
     let page = csv(&workspace, "out/report.html");

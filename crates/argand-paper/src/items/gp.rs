@@ -263,10 +263,14 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
     }
     let seeds = grid.cells.values().map(Vec::len);
     let (fewest, most) = (seeds.clone().min().unwrap_or(0), seeds.max().unwrap_or(0));
-    let seeds = if fewest == most { format!("{most}") } else { format!("{fewest} to {most}") };
+    let seeds = match (fewest, most) {
+        (_, 1) => "1 seed".to_owned(),
+        _ if fewest == most => format!("{most} seeds"),
+        _ => format!("{fewest} to {most} seeds"),
+    };
     let about = format!(
         "Relative Frobenius error of the kernel matrix on up to {KERNEL_ROWS} test rows, and test error of the closed-form classifier, \
-         for the kernel (½ + ½⟨x, y⟩)^p on rows of unit norm. Means over {seeds} seeds per cell; sets without a test set of their \
+         for the kernel (½ + ½⟨x, y⟩)^p on rows of unit norm. Means over {seeds} per cell; sets without a test set of their \
          own are split anew by every seed, nine to one."
     );
     let mut outcome = Outcome::new(NAME, TITLE, about);

@@ -26,7 +26,7 @@ struct Unit {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Found {
     pairs: u64,
-    below_one: f64,
+    at_most_one: f64,
     /// At 0 %, 1 %, …, 100 % of the pairs.
     quantiles: Vec<f64>,
 }
@@ -38,7 +38,7 @@ struct Record {
     scaling: Scaling,
     p: usize,
     pairs: u64,
-    below_one: f64,
+    at_most_one: f64,
     share: f64,
     ratio: f64,
 }
@@ -63,13 +63,13 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
         }
         let results = units::run(context, NAME, &wanted, Sharing::Parallel, |_| 1.0, |unit| measure(unit, &data))?;
         for (unit, found) in wanted.iter().zip(results) {
-            let Some(Found { pairs, below_one, quantiles }) = found else { continue };
+            let Some(Found { pairs, at_most_one, quantiles }) = found else { continue };
             records.extend(quantiles.iter().enumerate().map(|(percent, &ratio)| Record {
                 dataset: data.name.clone(),
                 scaling: unit.scaling,
                 p: unit.degree,
                 pairs,
-                below_one,
+                at_most_one,
                 share: percent as f64 / 100.0,
                 ratio,
             }));
@@ -110,9 +110,10 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
     if ratios.is_empty() {
         return Err(Error::Data(format!("{}: no pair of rows has a variance", data.name)));
     }
-    let below_one = ratios.partition_point(|&ratio| ratio < 1.0) as f64 / ratios.len() as f64;
+    // Pairs without any product of different coordinates have equal variances, but for rounding.
+    let at_most_one = ratios.partition_point(|&ratio| ratio <= 1.0 + 1e-12) as f64 / ratios.len() as f64;
     let quantiles = (0..=100).map(|percent| ratios[percent * (ratios.len() - 1) / 100]).collect();
-    Ok(Found { pairs: ratios.len() as u64, below_one, quantiles })
+    Ok(Found { pairs: ratios.len() as u64, at_most_one, quantiles })
 }
 
 fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> {
@@ -166,24 +167,24 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
                 .filter_map(|&degree| {
                     let median =
                         of(set, scaling, degree).into_iter().find(|record| (record.share - 0.5).abs() < 1e-9)?;
-                    Some((degree, median.below_one, median.ratio))
+                    Some((degree, median.at_most_one, median.ratio))
                 })
                 .collect();
             let text: Vec<String> = (shares.iter())
                 .map(|(degree, below, median)| {
-                    format!("p = {degree}: {:.1} % below 1, median {median:.2}", 100.0 * below)
+                    format!("p = {degree}: {:.1} % at most 1, median {median:.2}", 100.0 * below)
                 })
                 .collect();
             let found = format!("{set}, {scaling}: {}", text.join("; "));
             if scaling == Scaling::NonNegative {
                 let all = shares.iter().all(|&(_, below, _)| below >= 1.0);
                 let falls = shares.windows(2).all(|pair| pair[1].2 < pair[0].2);
-                let claim = "On non-negative data all ratios are below one, and the gain grows with p.";
+                let claim = "On non-negative data no ratio is above one, and the gain grows with p.";
                 outcome.verdict(claim, found, Agreement::of(all && falls));
             } else {
                 let half = shares.iter().all(|&(_, below, _)| below > 0.4);
                 let some = shares.iter().any(|&(_, below, _)| below < 1.0);
-                let claim = "On centred data about half of the ratios (Letter, Mocap) or most (MNIST, CIFAR-10) are below one, not all.";
+                let claim = "On centred data about half of the ratios (Letter, Mocap) or most (MNIST, CIFAR-10) are at most one, not all.";
                 outcome.verdict(claim, found, Agreement::of(half && some));
             }
         }

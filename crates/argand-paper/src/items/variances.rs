@@ -208,7 +208,7 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
         &context.settings.out,
         &Figure {
             name: NAME.to_owned(),
-            caption: "Every point is one pair of rows, degree and number of features; those that are not positive are in the CSV only.".to_owned(),
+            caption: "Every point is one pair of rows, degree and number of features; the closed form is on a logarithmic axis, and those that are not positive are in the CSV only.".to_owned(),
             columns: 2,
             panels: vec![
                 panel("variance", |record| (record.variance, record.variance_z)),
