@@ -63,7 +63,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     let sets = context.datasets()?;
     let methods: Vec<Method> = or_usual(&settings.methods, &methods(&METHODS)?);
     let degrees = or_usual(&settings.degrees, &[3, 7]);
-    let features = or_usual(&settings.features, context.size(&[128, 256, 512], &[256, 512, 1024, 2048, 4096, 8192]));
+    let features =
+        or_usual(&settings.features, context.size(&[128, 256, 512, 1024], &[256, 512, 1024, 2048, 4096, 8192]));
     let scalings = or_usual(&settings.scalings, &[Scaling::NonNegative, Scaling::Standard]);
     take_earlier(context)?;
     let mut records: Vec<Record> = Vec::new();
@@ -73,7 +74,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
         let mut wanted = Vec::new();
         for &scaling in &scalings {
             for &features in &features {
-                for seed in 0..context.seeds(2, 20) {
+                for seed in 0..context.seeds(5, 20) {
                     for &degree in &degrees {
                         for method in &methods {
                             half_and_half(data.columns(), degree, features, *method, seed).validate()?;
@@ -231,22 +232,76 @@ impl<'a> Grid<'a> {
         features
     }
 
-    /// The geometric mean over D of one method's mean over another's.
+    /// The logarithm of a mean, and its standard error.
+    fn log_mean(&self, cell: Cell<'a>, of: fn(&Record) -> f64) -> Option<Log> {
+        let records = self.cells.get(&cell)?;
+        let (mean, deviation) = mean_and_deviation(&records.iter().map(|record| of(record)).collect::<Vec<_>>());
+        Some(Log { value: mean.ln(), error: deviation / (records.len() as f64).sqrt() / mean })
+    }
+
+    /// One method's mean over another's, as the geometric mean over D.
     fn ratio(
         &self,
-        group: (&'a str, &str),
+        (set, scaling): (&'a str, &str),
         degree: usize,
-        [one, other]: [&'a str; 2],
+        pair: [&'a str; 2],
         of: fn(&Record) -> f64,
-    ) -> Option<f64> {
-        let logs: Vec<f64> = (self.features(group.0, group.1).into_iter())
-            .filter_map(|features| {
-                let of = |method| self.mean(group.0, group.1, degree, features, method, of);
-                Some((of(one)? / of(other)?).ln())
-            })
-            .collect();
-        (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+    ) -> Option<Log> {
+        let ratios = self.features(set, scaling).into_iter().filter_map(|features| {
+            let [one, other] =
+                pair.map(|method| self.log_mean((set, scaling.to_owned(), degree, features, method), of));
+            Some(one?.minus(other?))
+        });
+        let (count, sum) = ratios.fold((0.0, None), |(count, sum): (f64, Option<Log>), ratio| {
+            (count + 1.0, Some(sum.map_or(ratio, |sum| sum.plus(ratio))))
+        });
+        sum.map(|sum| Log { value: sum.value / count, error: sum.error / count })
     }
+}
+
+/// The logarithm of something positive, with its standard error.
+#[derive(Debug, Clone, Copy)]
+struct Log {
+    value: f64,
+    error: f64,
+}
+
+impl Log {
+    fn plus(self, other: Self) -> Self {
+        Self { value: self.value + other.value, error: self.error.hypot(other.error) }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        self.plus(Self { value: -other.value, ..other })
+    }
+}
+
+/// A ratio that the paper says to be below 1, or above.
+struct Expected {
+    name: String,
+    ratio: Option<Log>,
+    below: bool,
+}
+
+/// Standard errors by which a ratio must be on the wrong side to contradict a claim.
+const CONTRADICTION: f64 = 2.0;
+
+/// All ratios where they are expected, or one of them clearly not; anything else is open.
+fn judge(expected: &[Expected]) -> Option<(String, Agreement)> {
+    let (mut words, mut agreement) = (Vec::new(), Agreement::Agrees);
+    for Expected { name, ratio, below } in expected {
+        let Log { value, error } = (*ratio)?;
+        // One seed has no error to be judged by.
+        let within = if error.is_finite() { format!(" ± {:.2}", value.exp() * error) } else { String::new() };
+        words.push(format!("{name} {:.2}{within}", value.exp()));
+        let wrong = if *below { value } else { -value };
+        if wrong > CONTRADICTION * error {
+            agreement = Agreement::Differs;
+        } else if wrong >= 0.0 && agreement == Agreement::Agrees {
+            agreement = Agreement::Open;
+        }
+    }
+    Some((words.join(", "), agreement))
 }
 
 const KERNEL: fn(&Record) -> f64 = |record| record.kernel_error;
@@ -324,73 +379,67 @@ fn figure(grid: &Grid<'_>, set: &str, scaling: &str, records: &[Record]) -> Figu
 
 fn verdicts(outcome: &mut Outcome, grid: &Grid<'_>, group: (&str, &str)) {
     let (set, scaling) = group;
-    let mut check = |claim: &str, ratios: Vec<(String, Option<f64>)>, holds: &dyn Fn(&[f64]) -> bool| {
-        let Some(values) = ratios.iter().map(|(_, ratio)| *ratio).collect::<Option<Vec<f64>>>() else { return };
-        let found: Vec<String> =
-            ratios.iter().map(|(name, ratio)| format!("{name} {:.2}", ratio.unwrap_or(f64::NAN))).collect();
-        let found = format!("{set}, {scaling}: {}", found.join(", "));
-        outcome.verdict(claim, found, Agreement::of(holds(&values)));
-    };
-    let ratio = |degree: usize, pair: [&'static str; 2], of| grid.ratio(group, degree, pair, of);
     const PAIRS: [[&str; 2]; 3] =
         [["ctr-gaussian", "gaussian"], ["ctr-rademacher", "rademacher"], ["ctr-product-srht", "product-srht"]];
-    let both = |degree: usize, of: fn(&Record) -> f64| {
-        PAIRS.map(|pair| (format!("{} over {} at p = {degree}", pair[0], pair[1]), ratio(degree, pair, of)))
+    let mut claim = |claim: &str, expected: Vec<Expected>| {
+        if let Some((found, agreement)) = judge(&expected) {
+            outcome.verdict(claim, format!("{set}, {scaling}: {found}"), agreement);
+        }
     };
-    check(
-        "CtR sketches have lower kernel errors than their real analogs, and more so for p = 7 (Sec. 5.2).",
-        [both(3, KERNEL), both(7, KERNEL)].concat(),
-        &|ratios| ratios.iter().all(|&ratio| ratio < 1.0) && (0..3).all(|at| ratios[at + 3] < ratios[at]),
+    let over = |degree: usize, pair: [&'static str; 2], of: fn(&Record) -> f64, below: bool| Expected {
+        name: format!("{} over {} at p = {degree}:", pair[0], pair[1]),
+        ratio: grid.ratio(group, degree, pair, of),
+        below,
+    };
+    claim(
+        "CtR sketches have lower kernel errors than their real analogs (Sec. 5.2).",
+        [3, 7].iter().flat_map(|&degree| PAIRS.map(|pair| over(degree, pair, KERNEL, true))).collect(),
     );
-    check(
+    claim(
+        "The advantage of CtR sketches in kernel errors is larger for p = 7 than for p = 3 (Sec. 5.2).",
+        PAIRS
+            .map(|pair| {
+                let [low, high] = [3, 7].map(|degree| grid.ratio(group, degree, pair, KERNEL));
+                let ratio = high.zip(low).map(|(high, low)| high.minus(low));
+                Expected { name: format!("ratio for {} at p = 7 over that at p = 3:", pair[0]), ratio, below: true }
+            })
+            .into(),
+    );
+    claim(
         "CtR sketches have lower test errors than their real analogs at p = 7 (Sec. 5.2).",
-        both(7, TEST).to_vec(),
-        &|ratios| ratios.iter().all(|&ratio| ratio < 1.0),
+        PAIRS.map(|pair| over(7, pair, TEST, true)).into(),
     );
-    let over = |degree: usize, pair: [&'static str; 2]| {
-        (format!("{} over {} at p = {degree}", pair[0], pair[1]), ratio(degree, pair, KERNEL))
-    };
-    check(
+    const TREES: [[&str; 2]; 2] =
+        [["hierarchical-ctr-product-srht", "ctr-product-srht"], ["hierarchical-tensor-sketch", "tensor-sketch"]];
+    claim(
         "Hierarchical sketches improve kernel errors for p = 7 only, and are worse for p = 3 (Sec. 5.2).",
-        [3, 7]
-            .into_iter()
-            .flat_map(|degree| {
-                [
-                    over(degree, ["hierarchical-ctr-product-srht", "ctr-product-srht"]),
-                    over(degree, ["hierarchical-tensor-sketch", "tensor-sketch"]),
-                ]
-            })
-            .collect(),
-        &|ratios| ratios[..2].iter().all(|&ratio| ratio > 1.0) && ratios[2..].iter().all(|&ratio| ratio < 1.0),
+        [3, 7].iter().flat_map(|&degree| TREES.map(|pair| over(degree, pair, KERNEL, degree == 7))).collect(),
     );
-    check(
+    const CRAFT: [[&str; 2]; 3] = [
+        ["craft-product-srht", "product-srht"],
+        ["craft-ctr-product-srht", "ctr-product-srht"],
+        ["craft-tensor-sketch", "tensor-sketch"],
+    ];
+    claim(
         "CRAFT maps always improve kernel errors (Sec. 5.2).",
-        [3, 7]
-            .into_iter()
-            .flat_map(|degree| {
-                [
-                    over(degree, ["craft-product-srht", "product-srht"]),
-                    over(degree, ["craft-ctr-product-srht", "ctr-product-srht"]),
-                    over(degree, ["craft-tensor-sketch", "tensor-sketch"]),
-                ]
-            })
-            .collect(),
-        &|ratios| ratios.iter().all(|&ratio| ratio < 1.0),
+        [3, 7].iter().flat_map(|&degree| CRAFT.map(|pair| over(degree, pair, KERNEL, true))).collect(),
     );
     let features = grid.features(set, scaling);
-    if let (Some(&low), Some(&high)) = (features.first(), features.last())
-        && low < high
-    {
+    if let [low, .., high] = features[..] {
         let fall = |method: &'static str| {
-            let of = |features| grid.mean(set, scaling, 3, features, method, KERNEL);
-            of(high).zip(of(low)).map(|(high, low)| high / low)
+            let [low, high] =
+                [low, high].map(|features| grid.log_mean((set, scaling.to_owned(), 3, features, method), KERNEL));
+            Some(high?.minus(low?))
         };
-        check(
+        claim(
             "SRF is biased: for p = 3 its kernel error stagnates as D grows, while those of the others go on falling (Sec. 5.2).",
-            ["srf", "ctr-product-srht", "tensor-sketch"]
-                .map(|method| (format!("{method} from D = {low} to {high}: times"), fall(method)))
-                .to_vec(),
-            &|falls| falls[0] > 1.5 * falls[1] && falls[0] > 1.5 * falls[2],
+            ["ctr-product-srht", "tensor-sketch"]
+                .map(|method| Expected {
+                    name: format!("error at D = {high} over that at {low}, {method} over srf:"),
+                    ratio: fall(method).zip(fall("srf")).map(|(method, spherical)| method.minus(spherical)),
+                    below: true,
+                })
+                .into(),
         );
     }
 }
@@ -469,4 +518,61 @@ fn compare(context: &Context<'_>, outcome: &mut Outcome, grid: &Grid<'_>) -> Res
         rows,
     );
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn expected(value: f64, error: f64, below: bool) -> Expected {
+        Expected { name: "it is".to_owned(), ratio: Some(Log { value, error }), below }
+    }
+
+    #[test]
+    fn claims_hold_differ_or_stay_open() {
+        let verdict = |all: &[Expected]| judge(all).map(|(_, agreement)| agreement);
+        let right = || expected(-0.5, 0.1, true);
+        assert_eq!(verdict(&[right(), expected(0.5, 0.1, false)]), Some(Agreement::Agrees));
+        assert_eq!(verdict(&[right(), expected(0.1, 0.1, true)]), Some(Agreement::Open));
+        assert_eq!(verdict(&[expected(0.3, 0.1, true), right()]), Some(Agreement::Differs));
+        assert_eq!(verdict(&[expected(0.3, 0.1, true), expected(0.1, 0.1, true)]), Some(Agreement::Differs));
+        assert_eq!(verdict(&[expected(0.3, f64::NAN, true)]), Some(Agreement::Open));
+        assert_eq!(verdict(&[right(), Expected { ratio: None, ..right() }]), None);
+        assert_eq!(judge(&[expected(0.0, 0.25, true)]).unwrap().0, "it is 1.00 ± 0.25");
+        assert_eq!(judge(&[expected(0.0, f64::NAN, true)]).unwrap().0, "it is 1.00");
+    }
+
+    /// Two cells of two seeds: ratios of means, geometric over D, with errors that add up in squares.
+    #[test]
+    fn ratios_are_geometric_means_over_features() {
+        let record = |method: &str, features, seed, kernel_error| Record {
+            dataset: "set".to_owned(),
+            data: "data".to_owned(),
+            scaling: Scaling::NonNegative,
+            p: 3,
+            features,
+            method: method.to_owned(),
+            seed,
+            kernel_error,
+            test_error: 0.1,
+            negative_log_likelihood: 0.2,
+        };
+        let records = [
+            record("a", 64, 0, 0.1),
+            record("a", 64, 1, 0.3),
+            record("b", 64, 0, 0.1),
+            record("b", 64, 1, 0.1),
+            record("a", 128, 0, 0.8),
+            record("b", 128, 0, 0.1),
+            record("a", 128, 1, 0.8),
+            record("b", 128, 1, 0.1),
+        ];
+        let ratio = Grid::new(&records).ratio(("set", "non-negative"), 3, ["a", "b"], KERNEL).unwrap();
+        // 2 and 8; the first mean, 0.2, has a standard error of 0.1.
+        assert!((ratio.value.exp() - 4.0).abs() < 1e-12 && (ratio.error - 0.25).abs() < 1e-12, "{ratio:?}");
+        let theirs = crate::reference::TheirMean { seeds: 4.0, mean: 0.1, deviation: Some(0.2) };
+        let z = score(&[0.1, 0.3], theirs);
+        assert!((z - 0.1 / (0.01_f64 + 0.01).sqrt()).abs() < 1e-12, "{z}");
+    }
 }
