@@ -7,7 +7,7 @@ VENV := .venv
 IN_VENV = $(CURDIR)/$(VENV)/bin/
 PACKAGE := crates/argand-py
 
-.PHONY: demo data test test-rust test-python test-slow wheel bench bench-python instructions figures clean
+.PHONY: demo data test test-rust test-python test-slow wheel bench bench-python instructions figures paper clean
 
 # The sketches at work on handwritten digits.
 demo:
@@ -74,6 +74,10 @@ $(VENV)/installed: $(PACKAGE)/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --requirement $(PACKAGE)/requirements.txt
 	touch $@
+
+# The paper's figures and tables on embedded digits, in some minutes; reproduced/report.html shows them.
+paper:
+	$(CARGO) run --locked --release --quiet --package argand-cli -- reproduce all --quick
 
 # The pictures in the README and in docs/math.md.
 figures:

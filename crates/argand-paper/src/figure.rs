@@ -212,6 +212,14 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
+impl Series {
+    /// The line of a method, called and drawn as everywhere.
+    pub fn of_method(name: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let style = name.parse().map_or(Style::numbered(COLOURS.len() - 1), Style::of);
+        Self { name: name.to_owned(), style, points: points.into_iter().collect() }
+    }
+}
+
 /// One chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {

@@ -44,6 +44,11 @@ fn stored<C: DeserializeOwned + PartialEq, R: DeserializeOwned>(path: &Path, con
     (stored.config == *config).then_some(stored.result)
 }
 
+/// Seeds below `draws` in parts of at most `size`: the first of each part, and how many.
+pub(crate) fn parts(draws: u64, size: u64) -> impl Iterator<Item = (u64, u64)> + Clone {
+    (0..draws.div_ceil(size)).map(move |part| (part * size, size.min(draws - part * size)))
+}
+
 /// Keeps a result that is known otherwise, unless there is one already.
 pub(crate) fn keep<C, R>(context: &Context<'_>, item: &str, config: &C, result: R) -> Result<(), Error>
 where

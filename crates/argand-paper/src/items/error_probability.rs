@@ -3,8 +3,7 @@
 use argand::{FeatureMap, Kernel, Method, Rows, Spec};
 use serde::{Deserialize, Serialize};
 
-use super::methods;
-use crate::figure::{Figure, Panel, Scale, Series, Style};
+use crate::figure::{Figure, Panel, Scale, Series};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
 use crate::{Context, Error, or_usual};
@@ -57,11 +56,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     let units: Vec<Unit> = (features.iter())
         .flat_map(|&features| METHODS.map(|method| (features, method)))
         .flat_map(|(features, method)| {
-            (0..draws).step_by(usize::try_from(DRAWS).unwrap_or(1)).map(move |first_seed| Unit {
+            units::parts(draws, DRAWS).map(move |(first_seed, draws)| Unit {
                 method: method.to_owned(),
                 features,
                 first_seed,
-                draws: DRAWS.min(draws - first_seed),
+                draws,
             })
         })
         .collect();
@@ -121,20 +120,15 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
          x = (√d, √d, 1, …, 1), then x = (1, …, 1). A share of zero cannot be drawn on a logarithmic axis."
     );
     let mut outcome = Outcome::new(NAME, TITLE, about);
-    let parsed = methods(&METHODS)?;
     let panels = VECTORS.iter().map(|&vector| Panel {
         title: vector.to_owned(),
         x_label: "features D".to_owned(),
         y_label: "probability".to_owned(),
         scales: [Scale::Doubling, Scale::Logarithmic],
-        series: (parsed.iter().zip(METHODS))
-            .map(|(&method, name)| Series {
-                name: name.to_owned(),
-                style: Style::of(method),
-                points: (records.iter())
-                    .filter(|record| record.vector == vector && record.method == name)
-                    .map(|record| (record.features as f64, record.probability))
-                    .collect(),
+        series: (METHODS.iter())
+            .map(|&name| {
+                let shown = records.iter().filter(|record| record.vector == vector && record.method == name);
+                Series::of_method(name, shown.map(|record| (record.features as f64, record.probability)))
             })
             .collect(),
     });

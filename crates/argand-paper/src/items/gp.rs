@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{METHODS, half_and_half, mean_and_deviation, methods};
 use crate::data::{Dataset, Part, shuffled};
-use crate::figure::{Figure, Panel, Scale, Series, Style};
+use crate::figure::{Figure, Panel, Scale, Series};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
 use crate::{Context, Error, files, or_usual};
@@ -356,14 +356,10 @@ fn figure(grid: &Grid<'_>, set: &str, scaling: &str, records: &[Record]) -> Figu
         y_label: what.to_owned(),
         scales: [Scale::Doubling, scale],
         series: (names.iter())
-            .map(|&name| Series {
-                name: name.to_owned(),
-                style: name.parse().map_or(Style::numbered(6), Style::of),
-                points: (features.iter())
-                    .filter_map(|&features| {
-                        Some((features as f64, grid.mean(set, scaling, degree, features, name, of)?))
-                    })
-                    .collect(),
+            .map(|&name| {
+                let mean =
+                    |&features: &usize| Some((features as f64, grid.mean(set, scaling, degree, features, name, of)?));
+                Series::of_method(name, features.iter().filter_map(mean))
             })
             .collect(),
     };

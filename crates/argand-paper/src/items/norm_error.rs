@@ -3,8 +3,8 @@
 use argand::{FeatureMap, Kernel, Method, Rows, Spec};
 use serde::{Deserialize, Serialize};
 
-use super::{mean_and_deviation, methods};
-use crate::figure::{Figure, Panel, Scale, Series, Style};
+use super::mean_and_deviation;
+use crate::figure::{Figure, Panel, Scale, Series};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
 use crate::{Context, Error};
@@ -42,11 +42,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     let units: Vec<Unit> = (1..=LARGEST_DEGREE)
         .flat_map(|degree| METHODS.map(|method| (degree, method)))
         .flat_map(|(degree, method)| {
-            (0..draws).step_by(usize::try_from(DRAWS).unwrap_or(1)).map(move |first_seed| Unit {
+            units::parts(draws, DRAWS).map(move |(first_seed, draws)| Unit {
                 method: method.to_owned(),
                 degree,
                 first_seed,
-                draws: DRAWS.min(draws - first_seed),
+                draws,
             })
         })
         .collect();
@@ -90,14 +90,9 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
         ROWS / 2
     );
     let mut outcome = Outcome::new(NAME, TITLE, about);
-    let series = methods(&METHODS)?.into_iter().zip(METHODS).map(|(method, name)| Series {
-        name: name.to_owned(),
-        style: Style::of(method),
-        points: records
-            .iter()
-            .filter(|record| record.method == name)
-            .map(|record| (record.p as f64, record.mean_error))
-            .collect(),
+    let series = METHODS.iter().map(|&name| {
+        let of_method = records.iter().filter(|record| record.method == name);
+        Series::of_method(name, of_method.map(|record| (record.p as f64, record.mean_error)))
     });
     outcome.draw(
         &context.settings.out,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{half_and_half, methods};
 use crate::data::{Dataset, Part, shuffled};
-use crate::figure::{Figure, Panel, Scale, Series, Style};
+use crate::figure::{Figure, Panel, Scale, Series};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
 use crate::{Context, Error, or_usual};
@@ -167,14 +167,9 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
         scales: [Scale::Linear, Scale::Logarithmic],
         series: (names.iter())
             .filter(|name| craft == name.starts_with("craft"))
-            .map(|&name| Series {
-                name: name.to_owned(),
-                style: name.parse().map_or(Style::numbered(6), Style::of),
-                points: records
-                    .iter()
-                    .filter(|record| record.method == name)
-                    .map(|record| (x(record), record.test_error))
-                    .collect(),
+            .map(|&name| {
+                let of_method = records.iter().filter(|record| record.method == name);
+                Series::of_method(name, of_method.map(|record| (x(record), record.test_error)))
             })
             .collect(),
     };

@@ -7,9 +7,9 @@ use argand::theory::kernel_error;
 use argand::{FeatureMap, Rows, RowsMut};
 use serde::{Deserialize, Serialize};
 
-use super::{half_and_half, mean_and_deviation, methods};
+use super::{half_and_half, mean_and_deviation};
 use crate::data::{Dataset, shuffled};
-use crate::figure::{Figure, Panel, Scale, Series, Style};
+use crate::figure::{Figure, Panel, Scale, Series};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
 use crate::{Context, Error, or_usual};
@@ -127,20 +127,15 @@ fn present(context: &Context<'_>, records: &[Record], columns: usize) -> Result<
          error of the kernel matrix. The paper timed PyTorch on a GPU."
     );
     let mut outcome = Outcome::new(NAME, TITLE, about);
-    let parsed = methods(&METHODS)?;
     let panel = |title: &str, of: fn(&Record) -> f64| Panel {
         title: title.to_owned(),
         x_label: "features D".to_owned(),
         y_label: title.to_owned(),
         scales: [Scale::Doubling, Scale::Logarithmic],
-        series: (parsed.iter().zip(METHODS))
-            .map(|(&method, name)| Series {
-                name: name.to_owned(),
-                style: Style::of(method),
-                points: (records.iter())
-                    .filter(|record| record.method == name)
-                    .map(|record| (record.features as f64, of(record)))
-                    .collect(),
+        series: (METHODS.iter())
+            .map(|&name| {
+                let of_method = records.iter().filter(|record| record.method == name);
+                Series::of_method(name, of_method.map(|record| (record.features as f64, of(record))))
             })
             .collect(),
     };

@@ -83,16 +83,16 @@ fn spec(method: Method, degree: usize, features: usize, seed: u64) -> Spec {
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     let draws = context.seeds(4_000, 40_000);
-    let mut units = Vec::new();
+    let mut units: Vec<Unit> = Vec::new();
     for features in FEATURES {
         for degree in DEGREES {
             for method in METHODS {
-                units.extend((0..draws).step_by(usize::try_from(DRAWS).unwrap_or(1)).map(|first_seed| Unit {
+                units.extend(units::parts(draws, DRAWS).map(|(first_seed, draws)| Unit {
                     method: method.to_owned(),
                     degree,
                     features,
                     first_seed,
-                    draws: DRAWS.min(draws - first_seed),
+                    draws,
                 }));
             }
         }
