@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn averages_are_those_of_one_draw_at_a_time() {
         for (samples, classes) in [(1, 2), (64, 3), (65, 10), (200, 26)] {
-            let draws: Vec<f64> = (0..samples * classes).map(|i| f64::from(i as u32 * 37 % 101) / 25.0 - 2.0).collect();
+            let draws: Vec<f64> = (0..samples * classes).map(|i| (i * 37 % 101) as f64 / 25.0 - 2.0).collect();
             let means: Vec<f64> =
                 (0..classes).map(|class| if class == 1 { -900.0 } else { class as f64 / 7.0 }).collect();
             let deviations: Vec<f64> = (0..classes).map(|class| 0.1 + class as f64).collect();
