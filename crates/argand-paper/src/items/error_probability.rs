@@ -48,7 +48,7 @@ struct Record {
 }
 
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
-    let draws = context.seeds(4_000, 100_000);
+    let draws = context.seeds(4_000, 30_000);
     let features = or_usual(
         &context.settings.features,
         context.size(&[64, 128, 256, 512], &[64, 128, 256, 512, 1024, 2048, 4096]),
