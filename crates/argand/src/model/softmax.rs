@@ -6,7 +6,7 @@ const TOGETHER: usize = 64;
 /// Σ_s softmax(m + d ∘ ε_s) over draws ε_s, for one row after another.
 ///
 /// # Cost
-/// One exponential per draw and class, some ten of them in the time of one of libm's with AVX-512.
+/// One exponential per draw and class, two of them in the time of one of libm's.
 pub(super) struct AveragedSoftmax {
     classes: usize,
     /// Blocks of draws, class by class within a block: what is missing in the last is not used.
