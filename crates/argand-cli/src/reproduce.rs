@@ -1,5 +1,6 @@
 //! `argand reproduce`: the paper's figures and tables, measured again.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use argand::Method;
@@ -97,6 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return print(&lines.concat());
     }
     let items = items(&arguments.names)?;
+    let ascending = |given: &[usize]| given.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
     let threads = crate::on_threads(arguments.threads, rayon::current_num_threads)?;
     let datasets = datasets(arguments, items.iter().any(|item| item.needs_data))?;
     let settings = Settings {
@@ -107,10 +109,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         finished_only: arguments.finished,
         datasets,
         reference: arguments.reference.as_deref().map(Reference::read).transpose().map_err(failure)?,
-        degrees: arguments.degree.clone(),
-        features: arguments.features.clone(),
-        methods: arguments.method.clone(),
-        scalings: arguments.scaling.clone(),
+        degrees: ascending(&arguments.degree),
+        features: ascending(&arguments.features),
+        methods: unrepeated(&arguments.method),
+        scalings: unrepeated(&arguments.scaling),
     };
     let bar = Bar::new(arguments.quiet);
     let mut printed = Ok(());
@@ -119,6 +121,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     printed?;
     let path = argand_paper::report(&arguments.out).map_err(failure)?;
     print(&format!("Report: {}\n", path.display()))
+}
+
+/// What is named twice counts once.
+fn unrepeated<T: Copy + PartialEq>(named: &[T]) -> Vec<T> {
+    named.iter().fold(Vec::new(), |mut kept, &value| {
+        if !kept.contains(&value) {
+            kept.push(value);
+        }
+        kept
+    })
 }
 
 /// The items with these names.
@@ -131,7 +143,8 @@ fn items(names: &[String]) -> Result<Vec<&'static Item>, Failure> {
             let known = known.join(", ");
             return Err(Failure::Input(format!("NAME: expected list, all, report, {known}; got {name:?}")));
         }
-        items.extend(found);
+        let new: Vec<_> = found.filter(|item| !items.iter().any(|known| known.name == item.name)).collect();
+        items.extend(new);
     }
     Ok(items)
 }
@@ -149,7 +162,7 @@ fn failure(error: Error) -> Failure {
     match error {
         Error::Argand(error) => Failure::argument(&error),
         Error::Io { path, doing, source } => Failure::io(&path, doing, &source),
-        Error::Data(_) | Error::File { .. } => Failure::Input(error.to_string()),
+        Error::Data(_) | Error::File { .. } | Error::Unfinished(_) => Failure::Input(error.to_string()),
         other => Failure::Other(other.to_string()),
     }
 }
@@ -232,6 +245,12 @@ fn datasets(arguments: &Arguments, needed: bool) -> Result<Vec<Source>, Failure>
     }
     if let (Some(folder), true) = (&arguments.data, sources.is_empty()) {
         return Err(Failure::input(folder, "holds none of mnist/, letter/, cifar10-conv/ and fashion-mnist/"));
+    }
+    for (index, source) in sources.iter().enumerate() {
+        if sources[..index].iter().any(|other: &Source| other.name() == source.name()) {
+            let what = format!("expected sets of different names, got two called {}", source.name());
+            return Err(Failure::Input(format!("--dataset: {what}")));
+        }
     }
     if sources.is_empty() && needed && arguments.quick {
         sources.push(Source::digits());

@@ -52,6 +52,9 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
+    /// Nothing is finished yet of an item, and nothing was to be run.
+    #[error("{0}: nothing is finished yet")]
+    Unfinished(String),
     /// A fault of this program.
     #[error("{0}")]
     Internal(String),
@@ -134,7 +137,7 @@ impl Context<'_> {
 
     /// The data; at least one set.
     fn datasets(&self) -> Result<&[Source], Error> {
-        self.settings.datasets(true)
+        self.settings.datasets()
     }
 
     fn csv(&self, item: &str) -> PathBuf {
@@ -144,7 +147,7 @@ impl Context<'_> {
     /// Writes the numbers of an item and reads them back: what is shown is what is in the file.
     fn recorded<R: Serialize + DeserializeOwned>(&self, item: &str, records: &[R]) -> Result<Vec<R>, Error> {
         if records.is_empty() {
-            return Err(Error::Data(format!("{item}: nothing is finished yet in {}", self.settings.out.display())));
+            return Err(Error::Unfinished(item.to_owned()));
         }
         files::write_csv(&self.csv(item), records)?;
         files::read_csv(&self.csv(item))
@@ -152,8 +155,8 @@ impl Context<'_> {
 }
 
 impl Settings {
-    fn datasets(&self, needed: bool) -> Result<&[Source], Error> {
-        if needed && self.datasets.is_empty() {
+    fn datasets(&self) -> Result<&[Source], Error> {
+        if self.datasets.is_empty() {
             let ways =
                 "fetch them with `make data` and give --data data, or run on the embedded digits with --dataset digits";
             return Err(Error::Data(format!("data are needed: {ways}")));
@@ -173,12 +176,18 @@ pub fn reproduce(
     progress: &dyn Progress,
     mut shown: impl FnMut(&Outcome),
 ) -> Result<(), Error> {
-    for source in settings.datasets(items.iter().any(|item| item.needs_data))? {
-        source.load()?;
+    if items.iter().any(|item| item.needs_data) {
+        for source in settings.datasets()? {
+            source.load()?;
+        }
     }
     for item in items {
         files::create_folder(&settings.out)?;
-        let outcome = (item.run)(&Context { settings, progress })?;
+        let outcome = match (item.run)(&Context { settings, progress }) {
+            // Among several, what is finished is shown.
+            Err(Error::Unfinished(_)) if items.len() > 1 => continue,
+            other => other?,
+        };
         outcome.save(&settings.out)?;
         shown(&outcome);
     }

@@ -20,6 +20,7 @@ struct Record {
     rel_frob_sd: Option<f64>,
     test_seeds: Option<f64>,
     test_error: Option<f64>,
+    test_error_sd: Option<f64>,
     test_mnll: Option<f64>,
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct TheirMean {
 
 /// The authors' results for closed-form GP classification on non-negative rows of unit norm.
 ///
-/// The file has the columns dataset, p, D, sketch, seeds, rel_frob, rel_frob_sd, test_seeds, test_error and test_mnll; others are
+/// The file has the columns dataset, p, D, sketch, seeds, rel_frob, rel_frob_sd, test_seeds, test_error, test_error_sd and test_mnll; others are
 /// not read.
 #[derive(Debug, Clone)]
 pub struct Reference {
@@ -57,7 +58,7 @@ impl Reference {
         let found = self.records.iter().find(|record| {
             letters(&record.dataset) == letters(dataset)
                 && (record.p, record.features) == (degree, features)
-                && record.sketch == method
+                && letters(&record.sketch) == method
         });
         let mean = |seeds: Option<f64>, mean: Option<f64>, deviation| {
             Some(TheirMean { seeds: seeds?, mean: mean?, deviation })
@@ -65,7 +66,7 @@ impl Reference {
         found.map_or([None; 3], |found| {
             [
                 mean(found.seeds, found.rel_frob, found.rel_frob_sd),
-                mean(found.test_seeds, found.test_error, None),
+                mean(found.test_seeds, found.test_error, found.test_error_sd),
                 mean(found.test_seeds, found.test_mnll, None),
             ]
         })

@@ -15,10 +15,12 @@ pub(crate) fn page(outcomes: &[Outcome]) -> String {
             let _ = writeln!(text, "- **{}**: {} *{}*", verdict.agreement.word(), verdict.claim, verdict.found);
         }
         for picture in &outcome.pictures {
-            let _ = write!(text, "\n![{}]({}.svg)\n", picture.caption, picture.file);
+            let _ = write!(text, "\n![{}](<{}.svg>)\n", picture.caption.replace(['[', ']'], ""), picture.file);
         }
         for table in &outcome.tables {
-            let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
+            let line = |cells: &[String]| {
+                format!("| {} |\n", cells.iter().map(|cell| cell.replace('|', "\\|")).collect::<Vec<_>>().join(" | "))
+            };
             let rule = vec!["---".to_owned(); table.columns.len()];
             let _ = write!(text, "\n{}\n\n{}{}", table.caption, line(&table.columns), line(&rule));
             table.rows.iter().for_each(|row| text.push_str(&line(row)));

@@ -89,9 +89,10 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
     outcome.verdict(
         "Moments of complex weights are smaller than those of real ones, with a gain that grows with t (Fig. 1 left).",
         format!(
-            "real over complex at t = 4: {:.4}, at t = {LARGEST}: {:.4}; the gain grows at every even t",
+            "real over complex at t = 4: {:.4}, at t = {LARGEST}: {:.4}; the gain {} at every even t",
             four.real / four.complex_gaussian,
-            last.real / last.complex_gaussian
+            last.real / last.complex_gaussian,
+            if grows { "grows" } else { "does not grow" }
         ),
         Agreement::of(grows && gains[1] > 1.0),
     );

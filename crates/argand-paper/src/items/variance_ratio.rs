@@ -2,10 +2,9 @@
 
 use argand::model::Scaling;
 use argand::theory::variance::{Formula, PairStatistics};
-use argand::{Base, Field, Kernel, Method};
+use argand::{Base, Field, Kernel, Method, Spec};
 use serde::{Deserialize, Serialize};
 
-use super::half_and_half;
 use crate::data::{Dataset, shuffled};
 use crate::figure::{Figure, Panel, Scale, Series, Style};
 use crate::outcome::{Agreement, Outcome};
@@ -19,7 +18,8 @@ pub(super) const TITLE: &str = "Variance of CtR-Rademacher over that of Rademach
 struct Unit {
     data: String,
     scaling: Scaling,
-    degree: usize,
+    /// Of the kernel ⟨x, y⟩^p.
+    homogeneous_degree: usize,
     rows: usize,
 }
 
@@ -52,11 +52,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
         let mut wanted = Vec::new();
         for &scaling in &scalings {
             for &degree in &degrees {
-                half_and_half(data.columns(), degree, 2, rademacher(Field::Real), 0).validate()?;
+                Spec::new(data.columns(), degree, 2).validate()?;
                 wanted.push(Unit {
                     data: data.fingerprint().to_owned(),
                     scaling,
-                    degree,
+                    homogeneous_degree: degree,
                     rows: context.size(300, 1000),
                 });
             }
@@ -67,7 +67,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             records.extend(quantiles.iter().enumerate().map(|(percent, &ratio)| Record {
                 dataset: data.name.clone(),
                 scaling: unit.scaling,
-                p: unit.degree,
+                p: unit.homogeneous_degree,
                 pairs,
                 at_most_one,
                 share: percent as f64 / 100.0,
@@ -90,9 +90,10 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
     let part = train.select(&chosen);
     let rows: Vec<Vec<f64>> =
         part.values.chunks(part.columns()).map(|row| row.iter().map(|&value| f64::from(value)).collect()).collect();
-    let kernel = Kernel { degree: unit.degree, gamma: 0.5, coef0: 0.5 };
+    let kernel = Kernel { degree: unit.homogeneous_degree, gamma: 1.0, coef0: 0.0 };
     let formula = |field| -> Result<Formula, Error> {
-        let spec = half_and_half(data.columns(), unit.degree, 1024, rademacher(field), 0);
+        let mut spec = Spec::new(data.columns(), unit.homogeneous_degree, 1024).with_method(rademacher(field));
+        spec.kernel = kernel;
         Formula::of(&spec)?.ok_or_else(|| Error::Internal("a closed form is missing".to_owned()))
     };
     let (real, complex) = (formula(Field::Real)?, formula(Field::ComplexToReal)?);
@@ -101,7 +102,8 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
         for y in &rows[..index] {
             let pair = [PairStatistics::new(kernel, x, y)?];
             let ratio = complex.moments(&pair).variance / real.moments(&pair).variance;
-            if ratio.is_finite() {
+            // Two variances of zero have no ratio.
+            if !ratio.is_nan() {
                 ratios.push(ratio);
             }
         }
@@ -118,7 +120,7 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
 
 fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> {
     let about = "The share of pairs of different rows for which the ratio of variances, at equal D, is below a value: closed forms, for \
-                 the kernel (½ + ½⟨x, y⟩)^p on rows of unit norm. The ratio does not depend on D.";
+                 the kernel ⟨x, y⟩^p, to which the paper's condition a ≥ 0 refers. The ratio depends neither on D nor on the norms of rows.";
     let mut outcome = Outcome::new(NAME, TITLE, about.to_owned());
     let mut sets: Vec<&str> = Vec::new();
     let mut scalings: Vec<Scaling> = Vec::new();
@@ -134,6 +136,7 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
             degrees.push(record.p);
         }
     }
+    degrees.sort_unstable();
     let of = |set: &str, scaling: Scaling, degree: usize| -> Vec<&Record> {
         let matches = |record: &&Record| record.dataset == set && record.scaling == scaling && record.p == degree;
         records.iter().filter(matches).collect()
@@ -178,14 +181,19 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
             let found = format!("{set}, {scaling}: {}", text.join("; "));
             if scaling == Scaling::NonNegative {
                 let all = shares.iter().all(|&(_, below, _)| below >= 1.0);
-                let falls = shares.windows(2).all(|pair| pair[1].2 < pair[0].2);
+                let falls = shares.len() > 1 && shares.windows(2).all(|pair| pair[1].2 < pair[0].2);
                 let claim = "On non-negative data no ratio is above one, and the gain grows with p.";
                 outcome.verdict(claim, found, Agreement::of(all && falls));
-            } else {
-                let half = shares.iter().all(|&(_, below, _)| below > 0.4);
-                let some = shares.iter().any(|&(_, below, _)| below < 1.0);
-                let claim = "On centred data about half of the ratios (Letter, Mocap) or most (MNIST, CIFAR-10) are at most one, not all.";
-                outcome.verdict(claim, found, Agreement::of(half && some));
+            } else if scaling == Scaling::Standard {
+                // What the paper says of its sets; others have nothing to agree with.
+                let (claim, least) = if ["mnist", "cifar"].iter().any(|known| set.contains(known)) {
+                    ("On centred MNIST and CIFAR-10 most ratios are below one, though not all.", 0.5)
+                } else {
+                    ("On centred Letter and Mocap around half of the ratios are below one.", 0.4)
+                };
+                let holds = shares.iter().all(|&(_, below, _)| below > least && below < 1.0);
+                let known = ["mnist", "cifar", "letter", "mocap"].iter().any(|known| set.contains(known));
+                outcome.verdict(claim, found, if known { Agreement::of(holds) } else { Agreement::Open });
             }
         }
     }
