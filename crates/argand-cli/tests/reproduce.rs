@@ -34,7 +34,7 @@ fn items_write_numbers_pictures_and_a_report() {
     // Two scalings, two degrees, 0 % to 100 %.
     assert_eq!(lines.len(), 1 + 2 * 2 * 101);
     let page = csv(&workspace, "out/report.html");
-    assert!(page.contains("<svg") && page.contains("Constants of the moment bounds") && !page.contains("http-equiv"));
+    assert!(page.contains("<svg") && page.contains("Constants of the moment bounds"));
     fs::remove_file(workspace.path("out/report.html")).unwrap();
     workspace.succeed("reproduce report -o out");
     assert_eq!(csv(&workspace, "out/report.html"), page);
@@ -55,7 +55,11 @@ fn the_list_names_every_item() {
 fn an_interrupted_run_goes_on() {
     let workspace = Workspace::new();
     workspace.succeed(&format!("reproduce gp {SMALL} --threads 2 -o whole"));
-    let units = |folder: &str| fs::read_dir(workspace.path(folder).join("units/gp")).map_or(0, Iterator::count);
+    // Whole ones: others are being written under temporary names.
+    let units = |folder: &str| {
+        let files = fs::read_dir(workspace.path(folder).join("units/gp")).into_iter().flatten();
+        files.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|ending| ending == "json")).count()
+    };
     let mut child = workspace
         .command(&format!("reproduce gp {SMALL} --threads 1 -o cut"))
         .stdout(Stdio::null())
@@ -74,7 +78,7 @@ fn an_interrupted_run_goes_on() {
     let partial = workspace.succeed(&format!("reproduce gp {SMALL} --finished -o cut"));
     assert!(partial.stdout.starts_with("gp: "));
     let lines = csv(&workspace, "cut/gp.csv").lines().count() - 1;
-    assert!((5..=done).contains(&lines), "{lines} finished of {done}");
+    assert_eq!(lines, done);
     workspace.succeed(&format!("reproduce gp {SMALL} --threads 2 -o cut"));
     assert_eq!(csv(&workspace, "cut/gp.csv"), csv(&workspace, "whole/gp.csv"));
     // The CSV alone is enough to go on from, too.
