@@ -84,7 +84,7 @@ impl Scale {
 fn round_ticks(low: f64, high: f64) -> Vec<f64> {
     let span = high - low;
     let digits: &[f64] = match () {
-        () if span > 2.5 => &[1.0],
+        () if span > 3.2 => &[1.0],
         () if span > 1.0 => &[1.0, 2.0, 5.0],
         () => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
     };
@@ -482,6 +482,7 @@ mod tests {
         assert_eq!(texts(Scale::Linear, -0.1, 1.05), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(texts(Scale::Doubling, 7.8, 10.2), ["256", "512", "1024"]);
         assert_eq!(texts(Scale::Logarithmic, -2.1, -0.2), ["0.01", "0.02", "0.05", "0.1", "0.2", "0.5"]);
+        assert_eq!(texts(Scale::Logarithmic, 0.05, 2.7), ["2", "5", "10", "20", "50", "100", "200", "500"]);
         assert_eq!(texts(Scale::Logarithmic, -6.0, 0.0), ["1e-6", "1e-5", "1e-4", "0.001", "0.01", "0.1", "1"]);
         for scale in [Scale::Linear, Scale::Doubling, Scale::Logarithmic] {
             for (low, high) in [(-3.0, -2.9), (0.0, 1e-9), (-300.0, 300.0), (1.0, 1e6)] {
