@@ -114,15 +114,25 @@ impl Dataset {
     }
 
     /// Rows to learn from and rows to test on. Sets with rows for tests keep those; others give a tenth of their rows, drawn anew by
-    /// every seed.
+    /// every seed; but for the only rows of a class.
     #[must_use]
     pub fn split(&self, seed: u64) -> [Cow<'_, Part>; 2] {
         if let Some(test) = &self.test {
             return [Cow::Borrowed(&self.train), Cow::Borrowed(test)];
         }
-        let order = shuffled(self.train.labels.len(), seed);
-        let (test, train) = order.split_at(order.len() / TESTED);
-        [Cow::Owned(self.train.select(train)), Cow::Owned(self.train.select(test))]
+        let mut test = shuffled(self.train.labels.len(), seed);
+        let mut train = test.split_off(test.len() / TESTED);
+        let mut known = vec![false; self.classes];
+        train.iter().for_each(|&row| known[self.train.labels[row] as usize] = true);
+        // Nothing can be learnt of a class without rows: the first of them changes sides.
+        test.retain(|&row| {
+            let seen = std::mem::replace(&mut known[self.train.labels[row] as usize], true);
+            if !seen {
+                train.push(row);
+            }
+            seen
+        });
+        [Cow::Owned(self.train.select(&train)), Cow::Owned(self.train.select(&test))]
     }
 
     /// [`Dataset::split`], scaled by what is learnt from the rows to learn from.
@@ -245,6 +255,16 @@ mod tests {
         }
         tests.dedup();
         assert_eq!(tests.len(), 20, "another split for every seed");
+    }
+
+    #[test]
+    fn every_class_is_there_to_learn_from() {
+        let values = (0..40_u8).map(f32::from).collect();
+        let labels = (0..20).map(|row| if row == 7 { 2 } else { row % 2 }).collect();
+        let set = Dataset::new("rare", Part { values, labels }, None).unwrap();
+        let sizes: Vec<usize> = (0..40).map(|seed| set.split(seed)[1].labels.len()).collect();
+        assert!((0..40).all(|seed| set.split(seed)[0].labels.contains(&2)));
+        assert!(sizes.contains(&1) && sizes.contains(&2), "the rare row was drawn for a test now and then: {sizes:?}");
     }
 
     #[test]
