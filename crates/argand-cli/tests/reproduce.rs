@@ -89,6 +89,28 @@ fn an_interrupted_run_goes_on() {
     assert_eq!(workspace.read("from-csv/gp-digits-standard.svg"), workspace.read("whole/gp-digits-standard.svg"));
 }
 
+/// Sets and features that were run apart are shown together, and a damaged CSV is not taken for truth.
+#[test]
+fn runs_add_up() {
+    let workspace = Workspace::new();
+    let run = |arguments: &str| {
+        workspace
+            .succeed(&format!("reproduce gp --method srf,gaussian --degree 3 --seeds 2 --quiet -o out {arguments}"))
+    };
+    run("--dataset digits --features 32 --scaling standard");
+    run("--dataset digits --features 64,64 --scaling standard,standard");
+    let both = csv(&workspace, "out/gp.csv");
+    assert_eq!(both.lines().count(), 1 + 2 * 2 * 2, "{both}");
+    run("--dataset digits --features 32,64 --scaling standard");
+    assert_eq!(csv(&workspace, "out/gp.csv"), both);
+    workspace.write("out/gp.csv", &both[..both.len() - 30]);
+    let answer = workspace.run("reproduce gp --dataset digits --quick --finished --quiet -o out");
+    assert!(
+        answer.code == Some(2) && answer.stderr.contains("gp.csv") && answer.stderr.contains("move it away"),
+        "{answer:?}"
+    );
+}
+
 #[test]
 fn tables_of_users_and_references_are_read() {
     let workspace = Workspace::new();

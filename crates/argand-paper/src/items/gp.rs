@@ -126,7 +126,12 @@ fn take_earlier(context: &Context<'_>) -> Result<Vec<Record>, Error> {
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let records = files::read_csv::<Record>(&path)?;
+    let records = files::read_csv::<Record>(&path).map_err(|error| match error {
+        Error::File { path, what } => {
+            Error::File { path, what: format!("{what}; move it away, and what else is finished is taken from units/") }
+        }
+        other => other,
+    })?;
     for record in &records {
         let unit = Unit {
             data: record.data.clone(),

@@ -35,6 +35,7 @@ struct Unit {
     features: usize,
     epochs: u32,
     options: TrainerOptions,
+    threads: usize,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -64,7 +65,8 @@ struct Record {
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     let data = context.datasets()?[0].load()?;
     let methods = or_usual(&context.settings.methods, &methods(&METHODS)?);
-    let features = or_usual(&context.settings.features, &[context.size(512, 8192)])[0];
+    // The largest, where several are given for other items.
+    let features = or_usual(&context.settings.features, &[context.size(512, 8192)]).into_iter().max().unwrap_or(0);
     let mut wanted = Vec::new();
     for method in &methods {
         half_and_half(data.columns(), DEGREE, features, *method, 0).validate()?;
@@ -74,6 +76,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             features,
             epochs: context.size(10, 50),
             options: TrainerOptions::default(),
+            threads: context.settings.threads,
         });
     }
     let cost = |unit: &Unit| if unit.method.starts_with("craft") { 10.0 } else { 1.0 };

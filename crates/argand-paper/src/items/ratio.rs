@@ -43,6 +43,7 @@ struct Unit {
     data: String,
     step: Step,
     features: usize,
+    threads: usize,
 }
 
 /// A line of the CSV.
@@ -70,7 +71,12 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             if let Step::Projection(method) = &step {
                 half_and_half(data.columns(), DEGREE, features, method.parse()?, 0).validate()?;
             }
-            wanted.push(Unit { data: data.fingerprint().to_owned(), step, features });
+            wanted.push(Unit {
+                data: data.fingerprint().to_owned(),
+                step,
+                features,
+                threads: context.settings.threads,
+            });
         }
     }
     let cost = |unit: &Unit| {
