@@ -935,7 +935,9 @@ mod tests {
         let sparse = SparseRows::new(&starts[..], &columns[..], &values, 50_000).unwrap();
         let methods = ["tensor-sketch", "ctr-product-srht"].map(|name| name.parse().unwrap()).to_vec();
         let few = Request { methods, ..request(2, 50_000, Goal::Features(256)) };
-        said(&few, &[sparse.into()], "sparse");
+        // It is said by measured times, which other programs may disturb.
+        let noticed = || plan(&few, &[sparse.into()], |_| {}).unwrap().notes.iter().any(|note| note.contains("sparse"));
+        assert!((0..10).any(|_| noticed()));
     }
 
     /// Features of 1e-27 at degree 3 are zero in `f32`, and can be had in `f64`.
