@@ -8,68 +8,80 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use crate::lanes::{LANES, Lane, LaneBuffer};
+use crate::lanes::{LANES, LaneBuffer};
 use crate::simd::Vector;
 
-/// Features in half a lane, each of which is multiplied with [`TILES`] lanes of others: 8 x 3 registers of 32, or 8 of
-/// 16, at a time.
-const HALF: usize = LANES / 2;
+/// Features that lie side by side for each row: a cache line.
+const WIDTH: usize = 8;
+type Group = [f64; WIDTH];
+/// Groups that one group is multiplied with: 8 x 3 registers of 32, or 8 of 16, at a time.
 const TILES: usize = 3;
-/// Rows at a time, and lanes of features that go through them before the next ones: they stay in a second-level cache.
-const DEPTH: usize = 256;
-const STRIP: usize = 12;
-/// Sums of half a lane of features with [`TILES`] lanes of others.
-type Sums = [[Lane<f64>; TILES]; HALF];
+/// Rows at a time: of them, the groups that others are multiplied with stay in a first-level cache ...
+const DEPTH: usize = 128;
+/// ... and this many of the others in a second-level one.
+const STRIP: usize = 24;
+/// Sums of the products of one group with [`TILES`] others.
+type Sums = [[Group; TILES]; WIDTH];
 
-/// Some rows of features, sixteen features at a time: all rows of the first sixteen, then those of the next.
+/// Some rows of features: a block of [`DEPTH`] rows (or the last, shorter one) after the other, of each block a group of features after
+/// the other, and of each group its rows. What is worked on together so lies together, and is not found in the few places of a cache that
+/// addresses far apart by a power of two share.
 pub(super) struct Packed {
     lanes: LaneBuffer<f64>,
     rows: usize,
+    /// For each row.
+    groups: usize,
 }
 
 impl Packed {
     pub(super) fn new() -> Self {
-        Self { lanes: LaneBuffer::new(0), rows: 0 }
+        Self { lanes: LaneBuffer::new(0), rows: 0, groups: 0 }
     }
 
     /// Copies rows, of which there is at least one.
     pub(super) fn fill(&mut self, rows: &[&[f32]]) {
-        /// Lanes of a row, and rows, that are copied before the next ones: some lines from and to each of them.
+        /// Groups that are copied before the next ones: some lines from each row.
         const ACROSS: usize = 16;
-        const DOWN: usize = 32;
-        let (columns, count) = (rows[0].len(), rows.len());
-        let groups = columns.div_ceil(LANES).next_multiple_of(TILES);
-        if self.lanes.len() < groups * count {
-            self.lanes = LaneBuffer::new(groups * count);
+        let columns = rows[0].len();
+        let groups = columns.div_ceil(WIDTH).next_multiple_of(TILES);
+        let lanes = (groups * rows.len()).div_ceil(LANES / WIDTH);
+        if self.lanes.len() < lanes {
+            self.lanes = LaneBuffer::new(lanes);
         }
-        self.rows = count;
-        let lanes = &mut self.lanes.as_mut()[..groups * count];
-        lanes.par_chunks_mut(ACROSS * count).enumerate().for_each(|(part, lanes)| {
-            for (block, rows) in rows.chunks(DOWN).enumerate() {
+        (self.rows, self.groups) = (rows.len(), groups);
+        let packed = &mut self.lanes.as_mut().as_flattened_mut().as_chunks_mut::<WIDTH>().0[..groups * rows.len()];
+        packed.par_chunks_mut(DEPTH * groups).zip(rows.par_chunks(DEPTH)).for_each(|(packed, rows)| {
+            for (part, packed) in packed.chunks_mut(ACROSS * rows.len()).enumerate() {
                 for (within, row) in rows.iter().enumerate() {
-                    for (group, lanes) in lanes.chunks_mut(count).enumerate() {
-                        let lane = &mut lanes[block * DOWN + within];
-                        let start = ((part * ACROSS + group) * LANES).min(columns);
-                        let values = &row[start..(start + LANES).min(columns)];
+                    let start = (part * ACROSS * WIDTH).min(columns);
+                    let values = row[start..].chunks(WIDTH);
+                    for (packed, values) in packed.chunks_mut(rows.len()).zip(values) {
                         // What is beyond the last feature goes nowhere.
-                        lane.iter_mut().zip(values).for_each(|(to, &from)| *to = f64::from(from));
+                        packed[within].iter_mut().zip(values).for_each(|(to, &from)| *to = f64::from(from));
                     }
                 }
             }
         });
     }
 
+    /// The blocks of rows, and how many rows each has.
+    fn blocks(&self) -> impl Iterator<Item = (&[Group], usize)> + Clone {
+        let packed = &self.lanes.as_ref().as_flattened().as_chunks::<WIDTH>().0[..self.groups * self.rows];
+        packed.chunks(DEPTH * self.groups).map(|block| (block, block.len() / self.groups))
+    }
+
     /// The values of one feature, in the order of the rows.
-    pub(super) fn feature(&self, index: usize) -> impl Iterator<Item = f64> + Clone + '_ {
-        let lanes = &self.lanes.as_ref()[index / LANES * self.rows..][..self.rows];
-        lanes.iter().map(move |lane| lane[index % LANES])
+    pub(super) fn feature(&self, index: usize) -> impl Iterator<Item = f64> + '_ {
+        self.blocks().flat_map(move |(block, rows)| {
+            block[index / WIDTH * rows..][..rows].iter().map(move |group| group[index % WIDTH])
+        })
     }
 
     /// Adds ΦᵀΦ to a lower triangle that is stored row by row.
     pub(super) fn add_products(&self, dim: usize, triangle: &mut [f64]) {
         let (mut strips, mut rest) = (Vec::new(), triangle);
-        for start in (0..dim).step_by(STRIP * LANES) {
-            let end = (start + STRIP * LANES).min(dim);
+        for start in (0..dim).step_by(STRIP * WIDTH) {
+            let end = (start + STRIP * WIDTH).min(dim);
             let strip;
             (strip, rest) = rest.split_at_mut((end * (end + 1) - start * (start + 1)) / 2);
             strips.push((start..end, strip));
@@ -78,31 +90,23 @@ impl Packed {
         strips.into_par_iter().rev().with_max_len(1).for_each(|(features, strip)| self.add_strip(features, strip));
     }
 
-    /// Adds the products of some features, which start a lane, with all features up to themselves.
+    /// Adds the products of some features, which start a group, with all features up to themselves.
     fn add_strip(&self, features: Range<usize>, strip: &mut [f64]) {
-        let (rows, lanes) = (self.rows, self.lanes.as_ref());
-        let halves = features.start / HALF..features.end.div_ceil(HALF);
-        let mut sums = vec![Sums::default(); halves.len()];
-        for first in (0..features.end.div_ceil(LANES)).step_by(TILES) {
+        let groups = features.start / WIDTH..features.end.div_ceil(WIDTH);
+        let mut sums = vec![Sums::default(); groups.len()];
+        for first in (0..groups.end).step_by(TILES) {
             // The others are in the upper triangle.
-            let halves = halves.start.max(first * LANES / HALF)..halves.end;
-            for start in (0..rows).step_by(DEPTH) {
-                let depth = start..(start + DEPTH).min(rows);
-                for (half, sums) in halves.clone().zip(&mut sums) {
-                    let lane = half * HALF / LANES * rows;
-                    pulp::Arch::new().dispatch(Products {
-                        rows: &lanes[lane + depth.start..lane + depth.end],
-                        upper: half % 2 == 1,
-                        columns: &lanes[first * rows + start..],
-                        stride: rows,
-                        more: start > 0,
-                        sums,
-                    });
+            let groups = groups.start.max(first)..groups.end;
+            for (index, (block, rows)) in self.blocks().enumerate() {
+                let group = |index: usize| &block[index * rows..][..rows];
+                let columns = std::array::from_fn(|tile| group(first + tile));
+                for (at, sums) in groups.clone().zip(&mut sums) {
+                    pulp::Arch::new().dispatch(Products { rows: group(at), columns, more: index > 0, sums });
                 }
             }
-            let column = first * LANES;
-            for (half, sums) in halves.zip(&sums) {
-                for (row, sums) in (half * HALF..features.end).zip(sums).filter(|(row, _)| *row >= column) {
+            let column = first * WIDTH;
+            for (group, sums) in groups.zip(&sums) {
+                for (row, sums) in (group * WIDTH..features.end).zip(sums) {
                     let at = (row * (row + 1) - features.start * (features.start + 1)) / 2;
                     let totals = strip[at + column..=at + row].iter_mut();
                     totals.zip(sums.as_flattened()).for_each(|(total, sum)| *total += sum);
@@ -112,13 +116,10 @@ impl Packed {
     }
 }
 
-/// The products of half a lane of features with [`TILES`] lanes, which begin every `stride`.
+/// The products of a group of features with [`TILES`] groups, row by row.
 struct Products<'a> {
-    rows: &'a [Lane<f64>],
-    /// Which half.
-    upper: bool,
-    columns: &'a [Lane<f64>],
-    stride: usize,
+    rows: &'a [Group],
+    columns: [&'a [Group]; TILES],
     /// Whether to add to the sums rather than to replace them.
     more: bool,
     sums: &'a mut Sums,
@@ -146,17 +147,16 @@ impl Products<'_> {
     /// The registers from `first` on, counted tile by tile.
     #[inline(always)]
     fn some<S: Simd, const COUNT: usize>(&mut self, simd: S, first: usize) {
-        let Self { rows, upper, columns, stride, more, sums } = self;
-        let width = size_of::<Lane<f64>>() / size_of::<<f64 as Vector>::Register<S>>();
+        let Self { rows, columns, more, sums } = self;
+        let width = size_of::<Group>() / size_of::<<f64 as Vector>::Register<S>>();
         let columns: [_; COUNT] = std::array::from_fn(|index| {
             let (tile, register) = ((first + index) / width, (first + index) % width);
-            &f64::registers::<S>(columns[tile * *stride..][..rows.len()].as_flattened())[register..]
+            &f64::registers::<S>(columns[tile][..rows.len()].as_flattened())[register..]
         });
-        let mut registers = [[f64::splat(simd, 0.0); COUNT]; HALF];
-        for (k, lane) in rows.iter().enumerate() {
+        let mut registers = [[f64::splat(simd, 0.0); COUNT]; WIDTH];
+        for (k, row) in rows.iter().enumerate() {
             let columns = columns.map(|column| column[k * width]);
-            let halves = lane.as_chunks::<HALF>().0;
-            for (sums, &value) in registers.iter_mut().zip(&halves[usize::from(*upper)]) {
+            for (sums, &value) in registers.iter_mut().zip(row) {
                 let value = f64::splat(simd, value);
                 for (sum, column) in sums.iter_mut().zip(columns) {
                     *sum = f64::plus_product(simd, *sum, value, column);
@@ -179,9 +179,7 @@ mod tests {
     use crate::simd::everywhere;
 
     struct Twice<'a> {
-        lanes: &'a [Lane<f64>],
-        rows: usize,
-        upper: bool,
+        packed: &'a [Group],
     }
 
     impl WithSimd for Twice<'_> {
@@ -189,12 +187,12 @@ mod tests {
 
         #[inline(always)]
         fn with_simd<S: Simd>(self, simd: S) -> Sums {
-            let mut sums = [[[f64::NAN; LANES]; TILES]; HALF];
-            for (part, more) in [(0..self.rows / 2, false), (self.rows / 2..self.rows, true)] {
-                let columns = &self.lanes[self.rows + part.start..];
-                let rows = &self.lanes[part];
-                let sums = &mut sums;
-                Products { rows, upper: self.upper, columns, stride: self.rows, more, sums }.with_simd(simd);
+            let mut sums = [[[f64::NAN; WIDTH]; TILES]; WIDTH];
+            let rows = self.packed.len() / (TILES + 1);
+            for (part, more) in [(0..rows / 2, false), (rows / 2..rows, true)] {
+                let group = |index: usize| &self.packed[index * rows..][part.clone()];
+                let columns = std::array::from_fn(|tile| group(tile + 1));
+                Products { rows: group(0), columns, more, sums: &mut sums }.with_simd(simd);
             }
             sums
         }
@@ -205,16 +203,13 @@ mod tests {
     fn products_are_the_defined_ones() {
         for rows in [2, 3, 17] {
             let value = |at: usize| ((at * 7) % 11) as f64 - 5.0;
-            let lanes: Vec<Lane<f64>> =
+            let packed: Vec<Group> =
                 (0..(TILES + 1) * rows).map(|at| std::array::from_fn(|column| value(at * 3 + column))).collect();
-            for upper in [false, true] {
-                for (name, sums) in everywhere(|| Twice { lanes: &lanes, rows, upper }) {
-                    for (at, sum) in sums.as_flattened().as_flattened().iter().enumerate() {
-                        let (row, tile, column) = (at / (TILES * LANES), at / LANES % TILES, at % LANES);
-                        let row = row + if upper { HALF } else { 0 };
-                        let want: f64 = (0..rows).map(|k| lanes[k][row] * lanes[(tile + 1) * rows + k][column]).sum();
-                        assert!(*sum == want, "{name}: {rows} rows, {at}");
-                    }
+            for (name, sums) in everywhere(|| Twice { packed: &packed }) {
+                for (at, sum) in sums.as_flattened().as_flattened().iter().enumerate() {
+                    let (row, tile, column) = (at / (TILES * WIDTH), at / WIDTH % TILES, at % WIDTH);
+                    let want: f64 = (0..rows).map(|k| packed[k][row] * packed[(tile + 1) * rows + k][column]).sum();
+                    assert!(*sum == want, "{name}: {rows} rows, {at}");
                 }
             }
         }
