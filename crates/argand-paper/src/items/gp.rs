@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argand::model::{
-    GpClassifier, GpOptions, Gram, Labels, POSTERIOR_SAMPLES, Recipe, Scaling, Targets, largest,
+    GpClassifier, GpOptions, Gram, Labels, POSTERIOR_SAMPLES, Pipeline, Recipe, Scaling, Targets, largest,
     mean_negative_log_likelihood,
 };
 use argand::rng::STREAM_VERSION;
@@ -170,14 +170,13 @@ fn cost(unit: &Unit, data: &Arc<Dataset>) -> f64 {
 fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
     let [train, test] = data.scaled(unit.scaling, unit.seed)?;
     let spec = half_and_half(data.columns(), unit.degree, unit.features, unit.method.parse()?, unit.seed);
-    let recipe = Recipe::from(spec);
-    let pipeline = recipe.sample::<f32>()?;
+    let pipeline = Recipe::from(spec.clone()).sample::<f32>()?;
     let compared = kernel_rows(&test, unit.seed);
     let inputs = [compared.rows()?.into()];
     let features = pipeline.transform(&inputs)?;
-    let kernel_error =
-        kernel_error(&recipe.spec, &inputs, Rows::new(&features, compared.labels.len(), recipe.spec.features)?)?;
-    let [test_error, negative_log_likelihood] = classify(&recipe, &train, &test, data.classes)?;
+    let kernel_error = kernel_error(&spec, &inputs, Rows::new(&features, compared.labels.len(), spec.features)?)?;
+    drop(features);
+    let [test_error, negative_log_likelihood] = classify(&pipeline, &train, &test, data.classes)?;
     Ok(Found { kernel_error, test_error, negative_log_likelihood })
 }
 
@@ -189,9 +188,9 @@ fn kernel_rows(test: &Part, seed: u64) -> Part {
 }
 
 /// Test error and mean negative log-likelihood.
-fn classify(recipe: &Recipe, train: &Part, test: &Part, classes: usize) -> Result<[f64; 2], Error> {
-    let pipeline = recipe.sample::<f32>()?;
-    let mut gram = Gram::new_within(recipe, Targets::ClassesApart(classes), u64::MAX)?;
+fn classify(pipeline: &Pipeline<f32>, train: &Part, test: &Part, classes: usize) -> Result<[f64; 2], Error> {
+    let recipe = pipeline.recipe();
+    let mut gram = Gram::new_within(&recipe, Targets::ClassesApart(classes), u64::MAX)?;
     pipeline.for_each_block(&[train.rows()?.into()], |range, features| {
         gram.update(features, Labels::Classes(&train.labels[range]))
     })?;
@@ -225,17 +224,11 @@ impl<'a> Grid<'a> {
         Self { cells }
     }
 
-    fn mean(
-        &self,
-        set: &'a str,
-        scaling: &str,
-        degree: usize,
-        features: usize,
-        method: &'a str,
-        of: fn(&Record) -> f64,
-    ) -> Option<f64> {
-        let cell = self.cells.get(&(set, scaling.to_owned(), degree, features, method))?;
-        Some(mean_and_deviation(&cell.iter().map(|record| of(record)).collect::<Vec<_>>()).0)
+    /// Mean and standard error of a cell.
+    fn mean(&self, cell: &Cell<'a>, of: fn(&Record) -> f64) -> Option<(f64, f64)> {
+        let values: Vec<f64> = self.cells.get(cell)?.iter().map(|record| of(record)).collect();
+        let (mean, deviation) = mean_and_deviation(&values);
+        Some((mean, deviation / (values.len() as f64).sqrt()))
     }
 
     /// Numbers of features in a set.
@@ -248,11 +241,10 @@ impl<'a> Grid<'a> {
     }
 
     /// The logarithm of a mean, and its standard error.
-    fn log_mean(&self, cell: Cell<'a>, of: fn(&Record) -> f64) -> Option<Log> {
-        let records = self.cells.get(&cell)?;
-        let (mean, deviation) = mean_and_deviation(&records.iter().map(|record| of(record)).collect::<Vec<_>>());
+    fn log_mean(&self, cell: &Cell<'a>, of: fn(&Record) -> f64) -> Option<Log> {
+        let (mean, error) = self.mean(cell, of)?;
         // An error of zero has no logarithm.
-        (mean > 0.0).then(|| Log { value: mean.ln(), error: deviation / (records.len() as f64).sqrt() / mean })
+        (mean > 0.0).then(|| Log { value: mean.ln(), error: error / mean })
     }
 
     /// One method's mean over another's, as the geometric mean over D.
@@ -265,7 +257,7 @@ impl<'a> Grid<'a> {
     ) -> Option<Log> {
         let ratios = self.features(set, scaling).into_iter().filter_map(|features| {
             let [one, other] =
-                pair.map(|method| self.log_mean((set, scaling.to_owned(), degree, features, method), of));
+                pair.map(|method| self.log_mean(&(set, scaling.to_owned(), degree, features, method), of));
             Some(one?.minus(other?))
         });
         let (count, sum) = ratios.fold((0.0, None), |(count, sum): (f64, Option<Log>), ratio| {
@@ -374,8 +366,10 @@ fn figure(grid: &Grid<'_>, set: &str, scaling: &str, records: &[Record]) -> Figu
         scales: [Scale::Doubling, scale],
         series: (names.iter())
             .map(|&name| {
-                let mean =
-                    |&features: &usize| Some((features as f64, grid.mean(set, scaling, degree, features, name, of)?));
+                let mean = |&features: &usize| {
+                    let (mean, _) = grid.mean(&(set, scaling.to_owned(), degree, features, name), of)?;
+                    Some((features as f64, mean))
+                };
                 Series::of_method(name, features.iter().filter_map(mean))
             })
             .collect(),
@@ -449,7 +443,7 @@ fn verdicts(outcome: &mut Outcome, grid: &Grid<'_>, group: (&str, &str)) {
     if let [low, .., high] = features[..] {
         let fall = |method: &'static str| {
             let [low, high] =
-                [low, high].map(|features| grid.log_mean((set, scaling.to_owned(), 3, features, method), KERNEL));
+                [low, high].map(|features| grid.log_mean(&(set, scaling.to_owned(), 3, features, method), KERNEL));
             Some(high?.minus(low?))
         };
         claim(

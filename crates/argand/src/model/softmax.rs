@@ -1,5 +1,7 @@
 //! Softmax averaged over draws, many draws side by side.
 
+use pulp::{Simd, WithSimd};
+
 /// Draws that are worked on together: every loop over them becomes vector instructions.
 const TOGETHER: usize = 64;
 
@@ -33,37 +35,48 @@ impl AveragedSoftmax {
 
     /// Adds the mean over the draws to `out`.
     pub(super) fn add(&self, means: &[f64], deviations: &[f64], out: &mut [f64]) {
-        let samples: usize = self.blocks.iter().map(|block| block.count).sum();
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                let mut latent = vec![[0.0; TOGETHER]; self.classes];
-                for block in &self.blocks {
-                    let mut largest = [f64::NEG_INFINITY; TOGETHER];
-                    for (class, (latent, draws)) in latent.iter_mut().zip(&block.draws).enumerate() {
-                        for place in 0..TOGETHER {
-                            latent[place] = means[class] + deviations[class] * draws[place];
-                            largest[place] =
-                                if latent[place] > largest[place] { latent[place] } else { largest[place] };
-                        }
-                    }
-                    let mut sums = [0.0; TOGETHER];
-                    for latent in &mut latent {
-                        for place in 0..TOGETHER {
-                            latent[place] = exponential(latent[place] - largest[place]);
-                            sums[place] += latent[place];
-                        }
-                    }
-                    for (out, latent) in out.iter_mut().zip(&latent) {
-                        let mut shares = [0.0; TOGETHER];
-                        for place in 0..TOGETHER {
-                            shares[place] = latent[place] / sums[place];
-                        }
-                        *out += shares[..block.count].iter().sum::<f64>() / samples as f64;
-                    }
+        pulp::Arch::new().dispatch(Addition { average: self, means, deviations, out });
+    }
+}
+
+struct Addition<'a> {
+    average: &'a AveragedSoftmax,
+    means: &'a [f64],
+    deviations: &'a [f64],
+    out: &'a mut [f64],
+}
+
+impl WithSimd for Addition<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { average: AveragedSoftmax { classes, blocks }, means, deviations, out } = self;
+        let samples: usize = blocks.iter().map(|block| block.count).sum();
+        let mut latent = vec![[0.0; TOGETHER]; *classes];
+        for block in blocks {
+            let mut largest = [f64::NEG_INFINITY; TOGETHER];
+            for (class, (latent, draws)) in latent.iter_mut().zip(&block.draws).enumerate() {
+                for place in 0..TOGETHER {
+                    latent[place] = means[class] + deviations[class] * draws[place];
+                    largest[place] = if latent[place] > largest[place] { latent[place] } else { largest[place] };
                 }
-            },
-        );
+            }
+            let mut sums = [0.0; TOGETHER];
+            for latent in &mut latent {
+                for place in 0..TOGETHER {
+                    latent[place] = exponential(latent[place] - largest[place]);
+                    sums[place] += latent[place];
+                }
+            }
+            for (out, latent) in out.iter_mut().zip(&latent) {
+                let mut shares = [0.0; TOGETHER];
+                for place in 0..TOGETHER {
+                    shares[place] = latent[place] / sums[place];
+                }
+                *out += shares[..block.count].iter().sum::<f64>() / samples as f64;
+            }
+        }
     }
 }
 
