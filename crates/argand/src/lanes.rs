@@ -71,6 +71,17 @@ pub(crate) fn complex_mul<T: Scalar>(a: (Lane<T>, Lane<T>), b: (Lane<T>, Lane<T>
     (sub(mul(a.0, b.0), mul(a.1, b.1)), add(mul(a.0, b.1), mul(a.1, b.0)))
 }
 
+/// As [`complex_mul`], in registers. Every product and sum is rounded, as on machines that cannot multiply and add at once.
+#[inline(always)]
+pub(crate) fn complex_product<T: Scalar, S: Simd>(
+    simd: S,
+    a: (T::Register<S>, T::Register<S>),
+    b: (T::Register<S>, T::Register<S>),
+) -> (T::Register<S>, T::Register<S>) {
+    let re = T::minus(simd, T::times(simd, a.0, b.0), T::times(simd, a.1, b.1));
+    (re, T::plus(simd, T::times(simd, a.0, b.1), T::times(simd, a.1, b.0)))
+}
+
 /// Loads the tile of `input` that starts at row `first` as x̃ = (√γ x, √ν); lanes past the last row hold
 /// finite numbers that nobody reads.
 ///
@@ -147,11 +158,12 @@ pub(crate) fn multiply<T: Scalar>(
     }
 }
 
-struct Multiply<'a, T> {
-    re: &'a mut [Lane<T>],
-    im: &'a mut [Lane<T>],
-    new_re: &'a [Lane<T>],
-    new_im: &'a [Lane<T>],
+/// Multiplies `re` and `im` by new factors.
+pub(crate) struct Multiply<'a, T> {
+    pub(crate) re: &'a mut [Lane<T>],
+    pub(crate) im: &'a mut [Lane<T>],
+    pub(crate) new_re: &'a [Lane<T>],
+    pub(crate) new_im: &'a [Lane<T>],
 }
 
 impl<T: Scalar> WithSimd for Multiply<'_, T> {
@@ -170,9 +182,7 @@ impl<T: Scalar> WithSimd for Multiply<'_, T> {
             return;
         }
         for ((re, im), (&new_re, &new_im)) in re.iter_mut().zip(im).zip(new_re.iter().zip(new_im)) {
-            let (a, b) = (*re, *im);
-            *re = T::minus(simd, T::times(simd, a, new_re), T::times(simd, b, new_im));
-            *im = T::plus(simd, T::times(simd, a, new_im), T::times(simd, b, new_re));
+            (*re, *im) = complex_product::<T, S>(simd, (*re, *im), (new_re, new_im));
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod count_sketch;
 mod dense;
+mod fused;
 mod rademacher;
 mod srht;
 
@@ -17,8 +18,9 @@ use crate::transform::fft::{Fourier, FourierRows};
 
 use count_sketch::CountSketch;
 pub(crate) use dense::Dense;
-use rademacher::Rademacher;
-pub(crate) use srht::{Parts, Srht, Transformed, write_products};
+pub(crate) use fused::{Parts, write_products};
+pub(crate) use rademacher::{LookedUp, Rademacher};
+pub(crate) use srht::{Srht, Transformed};
 
 /// What a projection is drawn from.
 #[derive(Debug, Clone, Copy)]

@@ -1,10 +1,13 @@
 //! Projections with random signs as entries, without a multiplication.
 
+use std::ops::Range;
+
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::Draw;
-use crate::lanes::{LANES, Lane, LaneBuffer, add, scale, sub};
+use super::fused::Factor;
+use crate::lanes::{Aligned, LANES, Lane, LaneBuffer, Multiply, PIECE, add, scale, sub};
 use crate::rng::{Purpose, Stream};
 use crate::scalar::Scalar;
 
@@ -74,6 +77,19 @@ impl Rademacher {
     pub(super) fn bytes(draw: Draw) -> Option<u64> {
         let bytes = Self::real_rows(draw)?.checked_mul(draw.dim.div_ceil(BLOCK))?.checked_mul(GROUPS)?;
         u64::try_from(bytes).ok()
+    }
+
+    /// Lanes of the signed sums of one tile with vectors of this dimension.
+    pub(crate) fn table_lanes(dim: usize) -> Option<usize> {
+        dim.div_ceil(BLOCK).checked_mul(GROUPS * SUMS)
+    }
+
+    /// The signed sums of one tile, left in the front of `free`, which is shortened by that: those of any projection of such vectors.
+    pub(crate) fn tables_in_front<'a, T: Scalar>(x: &[Lane<T>], free: &mut &'a mut [Lane<T>]) -> &'a [Lane<T>] {
+        let (tables, rest) = std::mem::take(free).split_at_mut(x.len().div_ceil(BLOCK) * GROUPS * SUMS);
+        *free = rest;
+        pulp::Arch::new().dispatch(Tables { x, tables });
+        tables
     }
 
     /// Lanes of each of the two buffers of work space.
@@ -198,23 +214,163 @@ impl<T: Scalar> WithSimd for Times<'_, T> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { signs, x, sums, tables } = self;
         for (block, (signs, x)) in signs.chunks_exact(sums.len()).zip(x.chunks(BLOCK)).enumerate() {
-            let mut padded = [[T::ZERO; LANES]; BLOCK];
-            padded[..x.len()].copy_from_slice(x);
-            for (table, group) in tables.as_chunks_mut().0.iter_mut().zip(padded.as_chunks().0) {
-                signed_sums(simd, group, table);
-            }
-            if block == 0 {
-                look_up::<T, S, false>(simd, signs, tables, sums);
-            } else {
-                look_up::<T, S, true>(simd, signs, tables, sums);
+            block_tables(simd, x, tables);
+            look_up(simd, signs, tables, sums, block > 0);
+        }
+    }
+}
+
+/// The signed sums of all groups, block by block.
+pub(super) struct Tables<'a, T> {
+    pub(super) x: &'a [Lane<T>],
+    pub(super) tables: &'a mut [Lane<T>],
+}
+
+impl<T: Scalar> WithSimd for Tables<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        for (x, tables) in self.x.chunks(BLOCK).zip(self.tables.as_chunks_mut().0) {
+            block_tables(simd, x, tables);
+        }
+    }
+}
+
+/// A tile's signed sums, and the projection that looks them up.
+#[derive(Debug)]
+pub(crate) struct LookedUp<'a, T> {
+    pub(crate) rademacher: &'a Rademacher,
+    /// As [`Rademacher::tables_in_front`] left them.
+    pub(crate) tables: &'a [Lane<T>],
+}
+
+impl<T: Scalar> LookedUp<'_, T> {
+    /// Some real rows.
+    #[inline(always)]
+    fn sums<S: Simd>(&self, simd: S, mut rows: Range<usize>, mut sums: &mut [Lane<T>]) {
+        let Rademacher { dim, signs, .. } = self.rademacher;
+        let blocks = dim.div_ceil(BLOCK);
+        while !rows.is_empty() {
+            let (chunk, within) = (rows.start / CHUNK, rows.start % CHUNK);
+            let signs = &signs[chunk * CHUNK * blocks..];
+            let length = CHUNK.min(signs.len() / blocks);
+            let count = (length - within).min(rows.len());
+            let (now, later) = sums.split_at_mut(count);
+            (sums, rows.start) = (later, rows.start + count);
+            for (block, tables) in self.tables.as_chunks().0.iter().enumerate() {
+                look_up(simd, &signs[block * length + within..][..count], tables, now, block > 0);
             }
         }
     }
 }
 
-/// The sums of a block for every row, added to what is there if there is `MORE`.
+/// Room for the sums of [`PIECE`] complex rows, and for their parts.
+pub(crate) struct PieceScratch<T> {
+    sums: Aligned<[Lane<T>; 2 * PIECE]>,
+    parts: [Aligned<[Lane<T>; PIECE]>; 2],
+}
+
+impl<T: Scalar> Default for PieceScratch<T> {
+    fn default() -> Self {
+        let part = || Aligned([[T::ZERO; LANES]; PIECE]);
+        Self { sums: Aligned([[T::ZERO; LANES]; 2 * PIECE]), parts: [part(), part()] }
+    }
+}
+
+impl<T: Scalar> LookedUp<'_, T> {
+    #[inline(always)]
+    fn put<S: Simd>(&self, simd: S, rows: Range<usize>, [re, im]: [&mut [Lane<T>]; 2], sums: &mut [Lane<T>]) {
+        if self.rademacher.complex {
+            let of_re = &mut sums[..2 * rows.len()];
+            self.sums(simd, 2 * rows.start..2 * rows.end, of_re);
+            Combine { of_re, of_im: &[], re, im }.with_simd(simd);
+        } else {
+            self.sums(simd, rows, re);
+        }
+    }
+}
+
+impl<T: Scalar> Factor<T> for LookedUp<'_, T> {
+    type Scratch = PieceScratch<T>;
+
+    fn rows(&self) -> usize {
+        let Rademacher { dim, complex, signs } = self.rademacher;
+        signs.len() / dim.div_ceil(BLOCK) / if *complex { 2 } else { 1 }
+    }
+
+    fn complex(&self) -> bool {
+        self.rademacher.complex
+    }
+
+    #[inline(always)]
+    fn take<S: Simd>(
+        &self,
+        simd: S,
+        rows: Range<usize>,
+        factor: T,
+        [re, im]: [&mut [Lane<T>]; 2],
+        scratch: &mut PieceScratch<T>,
+    ) {
+        self.put(simd, rows, [&mut *re, &mut *im], &mut scratch.sums.0);
+        for lane in re.iter_mut().chain(im) {
+            *lane = scale(*lane, factor);
+        }
+    }
+
+    #[inline(always)]
+    fn multiply<S: Simd, const FIRST: bool, const LAST: bool>(
+        &self,
+        start: &Self,
+        simd: S,
+        rows: Range<usize>,
+        factor: T,
+        [re, im]: [&mut [Lane<T>]; 2],
+        scratch: &mut PieceScratch<T>,
+    ) {
+        let PieceScratch { sums, parts: [new_re, new_im] } = scratch;
+        if FIRST {
+            start.put(simd, rows.clone(), [&mut *re, &mut *im], &mut sums.0);
+        }
+        let (new_re, new_im) = (&mut new_re.0[..re.len()], &mut new_im.0[..im.len()]);
+        self.put(simd, rows, [&mut *new_re, &mut *new_im], &mut sums.0);
+        Multiply { re: &mut *re, im: &mut *im, new_re, new_im }.with_simd(simd);
+        if LAST {
+            for lane in re.iter_mut().chain(im) {
+                *lane = scale(*lane, factor);
+            }
+        }
+    }
+}
+
+/// The signed sums of one block.
 #[inline(always)]
-fn look_up<T: Scalar, S: Simd, const MORE: bool>(
+fn block_tables<T: Scalar, S: Simd>(simd: S, x: &[Lane<T>], tables: &mut [Lane<T>; GROUPS * SUMS]) {
+    let mut padded = [[T::ZERO; LANES]; BLOCK];
+    padded[..x.len()].copy_from_slice(x);
+    for (table, group) in tables.as_chunks_mut().0.iter_mut().zip(padded.as_chunks().0) {
+        signed_sums(simd, group, table);
+    }
+}
+
+/// The sums of a block for every row, added to what is there if there is `more`.
+#[inline(always)]
+fn look_up<T: Scalar, S: Simd>(
+    simd: S,
+    signs: &[[u8; GROUPS]],
+    tables: &[Lane<T>; GROUPS * SUMS],
+    sums: &mut [Lane<T>],
+    more: bool,
+) {
+    if more {
+        look_up_sums::<T, S, true>(simd, signs, tables, sums);
+    } else {
+        look_up_sums::<T, S, false>(simd, signs, tables, sums);
+    }
+}
+
+#[inline(always)]
+fn look_up_sums<T: Scalar, S: Simd, const MORE: bool>(
     simd: S,
     signs: &[[u8; GROUPS]],
     tables: &[Lane<T>; GROUPS * SUMS],

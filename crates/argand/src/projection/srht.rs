@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
+use super::fused::Factor;
 use super::{Draw, quarter_turn};
-use crate::lanes::{Aligned, FiniteCheck, LANES, Lane, LaneBuffer, PIECE, add, put, scale};
+use crate::lanes::{LANES, Lane, LaneBuffer, add, complex_product, scale};
 use crate::rng::{Purpose, Stream};
-use crate::rows::RowsMut;
 use crate::scalar::Scalar;
 use crate::spec::Base;
 use crate::transform::fwht::{across_lanes, butterfly8, fwht_lanes};
@@ -29,13 +29,13 @@ use crate::transform::fwht::{across_lanes, butterfly8, fwht_lanes};
 /// n log₂ n + m operations per row and factor, twice that when complex. Memory 4m + n bytes.
 #[derive(Debug)]
 pub(crate) struct Srht {
-    complex: bool,
+    pub(super) complex: bool,
     /// n, the padded dimension.
-    padded: usize,
+    pub(super) padded: usize,
     /// The diagonal of D in quarter turns, one per coordinate before padding.
-    turns: Vec<u8>,
+    pub(super) turns: Vec<u8>,
     /// The row of H that each row of W takes.
-    sampled: Vec<u32>,
+    pub(super) sampled: Vec<u32>,
 }
 
 impl Srht {
@@ -184,11 +184,11 @@ impl Srht {
 }
 
 /// One part of H D x: coordinate k of D x is `signs[turns[k]]` times the same coordinate of `sources[turns[k] & 1]`.
-struct SignedFwht<'a, T> {
-    turns: &'a [u8],
-    sources: [&'a [Lane<T>]; 2],
-    signs: [T; 4],
-    into: &'a mut [Lane<T>],
+pub(super) struct SignedFwht<'a, T> {
+    pub(super) turns: &'a [u8],
+    pub(super) sources: [&'a [Lane<T>]; 2],
+    pub(super) signs: [T; 4],
+    pub(super) into: &'a mut [Lane<T>],
 }
 
 impl<T: Scalar> SignedFwht<'_, T> {
@@ -278,171 +278,73 @@ impl<T: Scalar> WithSimd for Multiply<'_, T> {
         let Self { factor, re, im, first } = self;
         let rows = 0..factor.sampled.len();
         if first {
-            take(simd, factor, rows, T::ONE, re, im);
+            factor.take(simd, rows, T::ONE, [re, im], &mut ());
         } else {
-            multiply::<T, S, false, false>(simd, [factor; 2], rows, T::ONE, re, im);
+            factor.multiply::<S, false, false>(factor, simd, rows, T::ONE, [re, im], &mut ());
         }
     }
 }
 
-/// Where real and imaginary parts of products go in a row of features.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Parts {
-    /// All real parts, then the imaginary ones, if there are any.
-    Apart,
-    /// Side by side.
-    Interleaved,
-}
+impl<T: Scalar> Factor<T> for Transformed<'_, T> {
+    type Scratch = ();
 
-/// Writes the element-wise product of projections, times `scale`, as features of the tile of rows from `first` on;
-/// reports whether all are finite.
-///
-/// One pass over the output, with the transforms in a cache: gather, multiply, transpose, write.
-pub(crate) fn write_products<T: Scalar>(
-    factors: &[Transformed<'_, T>],
-    scale: T,
-    parts: Parts,
-    out: &mut RowsMut<'_, T>,
-    first: usize,
-    streamed: bool,
-) -> bool {
-    pulp::Arch::new().dispatch(WriteProducts { factors, scale, parts, out, first, streamed })
-}
+    fn rows(&self) -> usize {
+        self.sampled.len()
+    }
 
-struct WriteProducts<'a, 'b, T> {
-    factors: &'a [Transformed<'a, T>],
-    scale: T,
-    parts: Parts,
-    out: &'a mut RowsMut<'b, T>,
-    first: usize,
-    streamed: bool,
-}
-
-impl<T: Scalar> WithSimd for WriteProducts<'_, '_, T> {
-    type Output = bool;
+    fn complex(&self) -> bool {
+        !self.im.is_empty()
+    }
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> bool {
-        let Self { factors, scale, parts, out, first, streamed } = self;
-        let Some(Transformed { sampled, im, .. }) = factors.first() else { return true };
-        let (rows, complex) = (sampled.len(), !im.is_empty());
-        let mut re = Aligned([[T::ZERO; LANES]; PIECE]);
-        let mut im = Aligned([[T::ZERO; LANES]; PIECE]);
-        let mut other = Aligned([[T::ZERO; LANES]; PIECE]);
-        let per_row = if parts == Parts::Interleaved { 2 } else { 1 };
-        // A short piece first, so that the others start cache lines.
-        let short = (out.before_line(0) / per_row).min(rows);
-        // Where the real parts end in the middle of a cache line, the imaginary ones of the short piece fill it.
-        let shares = parts == Parts::Apart && complex && short < rows && out.before_line(rows) == short;
-        let shared = if shares { short } else { 0 };
-        let mut check = FiniteCheck::new(simd);
-        let mut row = 0;
-        while row < rows {
-            let count = if row < short { short } else { PIECE / per_row }.min(rows - row);
-            let (new_re, rest_re) = re.0.split_at_mut(count);
-            let new_im = &mut im.0[..if complex { count } else { 0 }];
-            let at = row..row + count;
-            let [start, others @ ..] = factors else { break };
-            for (index, factor) in others.iter().enumerate() {
-                let (first, last) = (index == 0, index + 1 == others.len());
-                let both = [start, factor];
-                match (first, last) {
-                    (true, true) => multiply::<T, S, true, true>(simd, both, at.clone(), scale, new_re, new_im),
-                    (true, false) => multiply::<T, S, true, false>(simd, both, at.clone(), scale, new_re, new_im),
-                    (false, true) => multiply::<T, S, false, true>(simd, both, at.clone(), scale, new_re, new_im),
-                    (false, false) => multiply::<T, S, false, false>(simd, both, at.clone(), scale, new_re, new_im),
+    fn take<S: Simd>(&self, simd: S, rows: Range<usize>, scale: T, [re, im]: [&mut [Lane<T>]; 2], (): &mut ()) {
+        let scale = T::splat(simd, scale);
+        for (into, from) in [(re, self.re), (im, self.im)] {
+            for (into, &at) in into.iter_mut().zip(&self.sampled[rows.clone()]) {
+                let from = T::registers::<S>(&from[at as usize]);
+                for (into, &from) in T::registers_mut::<S>(into).iter_mut().zip(from) {
+                    *into = T::times(simd, from, scale);
                 }
-            }
-            if others.is_empty() {
-                take(simd, start, at, scale, new_re, new_im);
-            }
-            check.look_at(new_re);
-            check.look_at(new_im);
-            match parts {
-                Parts::Interleaved => {
-                    for (pair, (&re, &im)) in other.0.as_chunks_mut().0.iter_mut().zip(new_re.iter().zip(&*new_im)) {
-                        *pair = [re, im];
-                    }
-                    put(simd, &other.0[..2 * count], out, first, 2 * row, streamed);
-                }
-                Parts::Apart => {
-                    let more = if row + count == rows { shared } else { 0 };
-                    rest_re[..more].copy_from_slice(&other.0[..more]);
-                    put(simd, &re.0[..count + more], out, first, row, streamed);
-                    if row < shared {
-                        other.0[..shared].copy_from_slice(&im.0[..shared]);
-                    } else if complex {
-                        put(simd, new_im, out, first, rows + row, streamed);
-                    }
-                }
-            }
-            row += count;
-        }
-        check.all_finite()
-    }
-}
-
-/// Rows of W x, times `scale`.
-#[inline(always)]
-fn take<T: Scalar, S: Simd>(
-    simd: S,
-    factor: &Transformed<'_, T>,
-    rows: Range<usize>,
-    scale: T,
-    re: &mut [Lane<T>],
-    im: &mut [Lane<T>],
-) {
-    let scale = T::splat(simd, scale);
-    for (into, from) in [(re, factor.re), (im, factor.im)] {
-        for (into, &at) in into.iter_mut().zip(&factor.sampled[rows.clone()]) {
-            let from = T::registers::<S>(&from[at as usize]);
-            for (into, &from) in T::registers_mut::<S>(into).iter_mut().zip(from) {
-                *into = T::times(simd, from, scale);
             }
         }
     }
-}
 
-/// Multiplies what is there, or, if `FIRST`, the same rows of `start`, by rows of W x and, if `LAST`, by `scale`.
-#[inline(always)]
-fn multiply<T: Scalar, S: Simd, const FIRST: bool, const LAST: bool>(
-    simd: S,
-    [start, factor]: [&Transformed<'_, T>; 2],
-    rows: Range<usize>,
-    scale: T,
-    re: &mut [Lane<T>],
-    im: &mut [Lane<T>],
-) {
-    let &Transformed { re: start_re, im: start_im, sampled: from } = start;
-    let &Transformed { re: factor_re, im: factor_im, sampled } = factor;
-    let scale = T::splat(simd, scale);
-    let sampled = from[rows.clone()].iter().zip(&sampled[rows]);
-    if im.is_empty() {
-        for (re, (&from, &at)) in re.iter_mut().zip(sampled) {
-            let re = T::registers_mut::<S>(re);
-            let from = if FIRST { T::registers::<S>(&start_re[from as usize]) } else { &[] };
-            let by = T::registers::<S>(&factor_re[at as usize]);
-            for (within, re) in re.iter_mut().enumerate() {
-                let old = if FIRST { from[within] } else { *re };
-                let product = T::times(simd, old, by[within]);
-                *re = if LAST { T::times(simd, product, scale) } else { product };
+    #[inline(always)]
+    fn multiply<S: Simd, const FIRST: bool, const LAST: bool>(
+        &self,
+        start: &Self,
+        simd: S,
+        rows: Range<usize>,
+        scale: T,
+        [re, im]: [&mut [Lane<T>]; 2],
+        (): &mut (),
+    ) {
+        let scale = T::splat(simd, scale);
+        let sampled = start.sampled[rows.clone()].iter().zip(&self.sampled[rows]);
+        if im.is_empty() {
+            for (re, (&from, &at)) in re.iter_mut().zip(sampled) {
+                let re = T::registers_mut::<S>(re);
+                let from = if FIRST { T::registers::<S>(&start.re[from as usize]) } else { &[] };
+                let by = T::registers::<S>(&self.re[at as usize]);
+                for (within, re) in re.iter_mut().enumerate() {
+                    let old = if FIRST { from[within] } else { *re };
+                    let product = T::times(simd, old, by[within]);
+                    *re = if LAST { T::times(simd, product, scale) } else { product };
+                }
             }
-        }
-    } else {
-        for ((re, im), (&from, &at)) in re.iter_mut().zip(im).zip(sampled) {
-            let (re, im) = (T::registers_mut::<S>(re), T::registers_mut::<S>(im));
-            let from_re = if FIRST { T::registers::<S>(&start_re[from as usize]) } else { &[] };
-            let from_im = if FIRST { T::registers::<S>(&start_im[from as usize]) } else { &[] };
-            let by_re = T::registers::<S>(&factor_re[at as usize]);
-            let by_im = T::registers::<S>(&factor_im[at as usize]);
-            for (within, (re, im)) in re.iter_mut().zip(im).enumerate() {
-                let (old_re, old_im) = if FIRST { (from_re[within], from_im[within]) } else { (*re, *im) };
-                let (by_re, by_im) = (by_re[within], by_im[within]);
-                // Every product and sum is rounded, as on machines that cannot multiply and add at once.
-                let new_re = T::minus(simd, T::times(simd, old_re, by_re), T::times(simd, old_im, by_im));
-                let new_im = T::plus(simd, T::times(simd, old_re, by_im), T::times(simd, old_im, by_re));
-                *re = if LAST { T::times(simd, new_re, scale) } else { new_re };
-                *im = if LAST { T::times(simd, new_im, scale) } else { new_im };
+        } else {
+            for ((re, im), (&from, &at)) in re.iter_mut().zip(im).zip(sampled) {
+                let (re, im) = (T::registers_mut::<S>(re), T::registers_mut::<S>(im));
+                let from_re = if FIRST { T::registers::<S>(&start.re[from as usize]) } else { &[] };
+                let from_im = if FIRST { T::registers::<S>(&start.im[from as usize]) } else { &[] };
+                let by_re = T::registers::<S>(&self.re[at as usize]);
+                let by_im = T::registers::<S>(&self.im[at as usize]);
+                for (within, (re, im)) in re.iter_mut().zip(im).enumerate() {
+                    let old = if FIRST { (from_re[within], from_im[within]) } else { (*re, *im) };
+                    let new = complex_product::<T, S>(simd, old, (by_re[within], by_im[within]));
+                    *re = if LAST { T::times(simd, new.0, scale) } else { new.0 };
+                    *im = if LAST { T::times(simd, new.1, scale) } else { new.1 };
+                }
             }
         }
     }
@@ -451,78 +353,6 @@ fn multiply<T: Scalar, S: Simd, const FIRST: bool, const LAST: bool>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::everywhere;
-
-    /// Features of one tile, from transforms to the output, in tables that start `offset` numbers after a cache line.
-    struct Features<'a, T> {
-        factors: &'a [Srht],
-        x: &'a [Lane<T>],
-        parts: Parts,
-        offset: usize,
-        streamed: bool,
-    }
-
-    impl<T: Scalar> WithSimd for Features<'_, T> {
-        type Output = Vec<T>;
-
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, simd: S) -> Vec<T> {
-            let Self { factors, x, parts, offset, streamed } = self;
-            let mut buffers: Vec<[Vec<Lane<T>>; 2]> = Vec::new();
-            for Srht { complex, padded, turns, .. } in factors {
-                let mut buffer =
-                    [vec![[T::ONE; LANES]; *padded], vec![[T::ONE; LANES]; if *complex { *padded } else { 0 }]];
-                for (part, into) in buffer.iter_mut().enumerate() {
-                    let signs = std::array::from_fn(|turns| quarter_turn::<T>([0, 1, 2, 3][turns])[part]);
-                    if !into.is_empty() {
-                        SignedFwht { turns, sources: [x, x], signs, into }.with_simd(simd);
-                    }
-                }
-                buffers.push(buffer);
-            }
-            let factors: Vec<Transformed<'_, T>> = factors
-                .iter()
-                .zip(&buffers)
-                .map(|(srht, [re, im])| Transformed { sampled: &srht.sampled, re, im })
-                .collect();
-            let columns = factors[0].sampled.len() * if factors[0].im.is_empty() { 1 } else { 2 };
-            let mut memory = LaneBuffer::new((offset + LANES * columns).div_ceil(LANES));
-            let table = &mut memory.as_mut().as_flattened_mut()[offset..][..LANES * columns];
-            let mut out = RowsMut::new(table, LANES, columns).unwrap();
-            let scale = T::from_f64(0.3);
-            let write = WriteProducts { factors: &factors, scale, parts, out: &mut out, first: 0, streamed };
-            assert!(write.with_simd(simd));
-            crate::simd::fence();
-            table.to_vec()
-        }
-    }
-
-    fn instruction_sets_agree<T: Scalar>() {
-        for (dim, rows, degree) in [(1, 1, 1), (3, 20, 2), (16, 32, 3), (50, 64, 3), (50, 48, 1), (100, 70, 4)] {
-            for (complex, parts) in [(false, Parts::Apart), (true, Parts::Apart), (true, Parts::Interleaved)] {
-                let base = Base::ProductSrht;
-                let one = |factor| Srht::sample(Draw { base, complex, seed: 5, factor, sorted: false, dim, rows });
-                let factors: Vec<Srht> = (0..degree).map(one).collect();
-                let value = |at: usize, row: usize| T::from_f64(((at * 31 + row * 17) % 23) as f64 / 7.0 - 1.0);
-                let x: Vec<Lane<T>> = (0..dim).map(|at| std::array::from_fn(|row| value(at, row))).collect();
-                let features =
-                    |offset, streamed| everywhere(|| Features { factors: &factors, x: &x, parts, offset, streamed });
-                let (_, want) = &features(0, false)[0];
-                for (offset, streamed) in [(0, false), (0, true), (4, true), (5, false), (12, true), (15, true)] {
-                    for (name, got) in features(offset, streamed) {
-                        assert!(got == *want, "{name}: {dim} {rows} {degree} {parts:?}, {offset}, {streamed}");
-                    }
-                }
-            }
-        }
-    }
-
-    /// Bit for bit, cached or streamed, wherever the table starts.
-    #[test]
-    fn features_agree_on_every_instruction_set() {
-        instruction_sets_agree::<f32>();
-        instruction_sets_agree::<f64>();
-    }
 
     fn draw(base: Base, factor: u32, dim: usize, rows: usize) -> Srht {
         Srht::sample(Draw { base, complex: true, seed: 3, factor, sorted: factor == 0, dim, rows })

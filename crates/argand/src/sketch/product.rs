@@ -5,7 +5,7 @@
 use super::cosine::{Cosine, CosineScratch};
 use super::shape::{self, Operand};
 use crate::lanes::{self, LANES, Lane, LaneBuffer, Layout, complex_mul, mul};
-use crate::projection::{Draw, Parts, Projection, RowSource, Workspace, write_products};
+use crate::projection::{Draw, LookedUp, Parts, Projection, Rademacher, RowSource, Workspace, write_products};
 use crate::rows::{Input, Rows, RowsMut};
 use crate::scalar::Scalar;
 use crate::simd;
@@ -26,7 +26,7 @@ pub struct Product<T> {
     widest: usize,
     slots: usize,
     workspace_lanes: usize,
-    /// Lanes of all transforms of a tile, if products are written without a slot.
+    /// Lanes of [`ForwardScratch::taken_from`], if products are written without a slot.
     fused_lanes: Option<usize>,
     tiles_per_block: usize,
     root_gamma: T,
@@ -73,8 +73,8 @@ struct Craft<T> {
 #[derive(Debug)]
 pub struct ForwardScratch<T> {
     x: LaneBuffer<T>,
-    /// Every factor's transform of one tile, for [`Product::fused`].
-    transforms: LaneBuffer<T>,
+    /// What factors take the rows of one tile from, for [`Product::fused`].
+    taken_from: LaneBuffer<T>,
     slots: Vec<[LaneBuffer<T>; 2]>,
     workspace: Workspace<T>,
     craft: [LaneBuffer<T>; 2],
@@ -82,6 +82,9 @@ pub struct ForwardScratch<T> {
 
 /// The most bytes of transforms that are kept at once: a second-level cache.
 const FUSED_BYTES: usize = 2 << 20;
+
+/// The most bytes of signed sums that are kept at once: not much more than a first-level cache.
+const TABLE_BYTES: usize = 64 << 10;
 
 /// Bytes of features worth computing at a time: work that makes up for handing it to a thread.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -170,14 +173,21 @@ impl<'a> Blueprint<'a> {
         self.draws().map(Projection::<T>::workspace_lanes).max().unwrap_or(0)
     }
 
-    /// Lanes of all transforms of a tile, if every factor of a flat sketch has one and they fit into a cache.
+    /// Lanes of what the factors of a flat sketch take a tile's rows from, if they have such and all of it fits into a cache.
     fn fused_lanes<T: Scalar>(&self) -> Option<usize> {
         if self.joins.len() != 1 || self.transforms() || self.spec.method.craft.is_some() {
             return None;
         }
-        let lanes =
-            self.draws().try_fold(0_usize, |sum, draw| sum.checked_add(Projection::<T>::transformed_lanes(draw)?))?;
-        (lanes.checked_mul(size_of::<Lane<T>>())? <= FUSED_BYTES).then_some(lanes)
+        let (lanes, most) = if self.spec.method.base == Base::Rademacher {
+            // Factors share the sums of their input.
+            let inputs = 0..self.spec.inputs.as_slice().len();
+            let mut lanes = inputs.map(|input| Rademacher::table_lanes(self.spec.factor_dim(input)));
+            (lanes.try_fold(0_usize, |sum, lanes| sum.checked_add(lanes?))?, TABLE_BYTES)
+        } else {
+            let mut lanes = self.draws().map(Projection::<T>::transformed_lanes);
+            (lanes.try_fold(0_usize, |sum, lanes| sum.checked_add(lanes?))?, FUSED_BYTES)
+        };
+        (lanes.checked_mul(size_of::<Lane<T>>())? <= most).then_some(lanes)
     }
 
     fn tiles_per_block<T: Scalar>(&self) -> usize {
@@ -300,7 +310,7 @@ impl<T: Scalar> Product<T> {
             None => self.slot_scratch(tiles),
             Some(lanes) => ForwardScratch {
                 x: LaneBuffer::new(self.widest),
-                transforms: LaneBuffer::new(lanes),
+                taken_from: LaneBuffer::new(lanes),
                 slots: Vec::new(),
                 workspace: Workspace::new(0, false, None),
                 craft: [LaneBuffer::new(0), LaneBuffer::new(0)],
@@ -312,7 +322,7 @@ impl<T: Scalar> Product<T> {
         let (up, down) = self.craft.as_ref().map_or((0, 0), |craft| (craft.up, craft.down));
         ForwardScratch {
             x: LaneBuffer::new(tiles * self.widest),
-            transforms: LaneBuffer::new(0),
+            taken_from: LaneBuffer::new(0),
             slots: (0..self.slots).map(|_| self.pair(tiles * self.rows)).collect(),
             workspace: Workspace::new(self.workspace_lanes, self.complex(), self.fourier.as_ref()),
             craft: [LaneBuffer::new(up), LaneBuffer::new(down)],
@@ -373,7 +383,8 @@ impl<T: Scalar> Product<T> {
         if finite { None } else { first_not_finite(&mut out).map(|row| first + row) }
     }
 
-    /// A flat sketch with SRHTs: all transforms of a tile, then its features; reports whether they are finite.
+    /// A flat sketch with SRHTs or few random signs: all transforms or signed sums of a tile, then its features; reports whether they are
+    /// finite.
     fn fused(
         &self,
         inputs: &[Input<'_, T>],
@@ -387,22 +398,33 @@ impl<T: Scalar> Product<T> {
         let mut finite = true;
         for tile in 0..out.rows().div_ceil(LANES) {
             let x = scratch.x.as_mut();
-            let mut free = scratch.transforms.as_mut();
-            let mut loaded = None;
-            let mut factors = Vec::with_capacity(operands.size_hint().0);
+            let mut free = scratch.taken_from.as_mut();
+            let (mut loaded, mut tables): (_, &[Lane<T>]) = (None, &[]);
+            // One of them stays empty.
+            let (mut transformed, mut looked_up) = (Vec::new(), Vec::new());
             for operand in operands.clone() {
-                // Every factor of a flat sketch reads an input, and `fused_lanes` has seen that each has a transform.
-                let (Source::Input(input), Projection::Srht(srht)) = (operand.source, &operand.projection) else {
-                    continue;
-                };
+                // Every factor of a flat sketch reads an input.
+                let Source::Input(input) = operand.source else { continue };
                 let x = &mut x[..operand.dim];
-                if loaded != Some(input) {
+                let new = loaded != Some(input);
+                if new {
                     lanes::load(&inputs[input], first + tile * LANES, self.root_gamma, self.root_coef0, x);
                     loaded = Some(input);
                 }
-                factors.push(srht.transform_in_front([x, &[]], &mut free));
+                match &operand.projection {
+                    Projection::Srht(srht) => transformed.push(srht.transform_in_front([x, &[]], &mut free)),
+                    Projection::Rademacher(rademacher) => {
+                        if new {
+                            tables = Rademacher::tables_in_front(x, &mut free);
+                        }
+                        looked_up.push(LookedUp { rademacher, tables });
+                    }
+                    // `fused_lanes` has seen that there are no others.
+                    Projection::Dense(_) | Projection::CountSketch(_) | Projection::TransformedSrht(..) => {}
+                }
             }
-            finite &= write_products(&factors, self.scale, parts, out, tile * LANES, streamed);
+            finite &= write_products(&transformed, self.scale, parts, out, tile * LANES, streamed);
+            finite &= write_products(&looked_up, self.scale, parts, out, tile * LANES, streamed);
         }
         finite
     }
