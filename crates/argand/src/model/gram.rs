@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::archive::Archive;
-use super::products::Packed;
+use super::products::{Group, Packed, WIDTH};
 use super::recipe::Recipe;
 use crate::error::Error;
 use crate::rows::{Input, Rows};
@@ -22,7 +22,7 @@ pub(crate) struct Triangle {
 }
 
 /// Rows whose products are summed up before they are added to those of others.
-const CHUNK: usize = 2048;
+const CHUNK: usize = 1024;
 
 impl Triangle {
     fn zeros(dim: usize) -> Self {
@@ -304,11 +304,15 @@ impl Gram {
                 packed.add_products(dim, &mut sums.values);
             }
             let columns = target_columns(rows, labels, self.targets.columns());
-            let moments = self.moments.par_chunks_mut(columns.len() + 1).enumerate().with_min_len(64);
-            moments.for_each(|(feature, moments)| {
-                let values: Vec<f64> = packed.feature(feature).collect();
-                moments[0] += values.iter().sum::<f64>();
-                moments[1..].iter_mut().zip(&columns).for_each(|(sum, column)| *sum += column.dot(&values));
+            let of_feature = columns.len() + 1;
+            let moments = self.moments.par_chunks_mut(of_feature * WIDTH).enumerate().with_min_len(8);
+            moments.for_each(|(group, moments)| {
+                let group: Vec<&Group> = packed.group(group).collect();
+                let of_columns = columns.iter().map(|column| column.products(&group));
+                let sums = std::iter::once(sum(group.iter().copied())).chain(of_columns);
+                for (at, sums) in sums.enumerate() {
+                    moments.chunks_mut(of_feature).zip(sums).for_each(|(moments, sum)| moments[at] += sum);
+                }
             });
             for (column, (sum, squares)) in
                 columns.iter().zip(self.target_sums.iter_mut().zip(&mut self.target_squares))
@@ -587,10 +591,14 @@ enum Column {
 }
 
 impl Column {
-    fn dot(&self, values: &[f64]) -> f64 {
+    /// Σ yφ for a group of features of the same rows.
+    fn products(&self, rows: &[&Group]) -> Group {
         match self {
-            Self::Values(targets) => targets.iter().zip(values).map(|(target, value)| target * value).sum(),
-            Self::Members(places) => places.iter().map(|&place| values[place]).sum(),
+            Self::Values(targets) => targets.iter().zip(rows).fold([0.0; WIDTH], |mut sums, (target, row)| {
+                sums.iter_mut().zip(*row).for_each(|(sum, value)| *sum += target * value);
+                sums
+            }),
+            Self::Members(places) => sum(places.iter().map(|&place| rows[place])),
         }
     }
 
@@ -601,6 +609,13 @@ impl Column {
             Self::Members(places) => [places.len() as f64; 2],
         }
     }
+}
+
+fn sum<'a>(rows: impl Iterator<Item = &'a Group>) -> Group {
+    rows.fold([0.0; WIDTH], |mut sums, row| {
+        sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+        sums
+    })
 }
 
 fn target_columns(rows: &[usize], labels: Labels<'_>, columns: usize) -> Vec<Column> {

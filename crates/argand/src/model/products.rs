@@ -12,14 +12,14 @@ use crate::lanes::{LANES, LaneBuffer};
 use crate::simd::Vector;
 
 /// Features that lie side by side for each row: a cache line.
-const WIDTH: usize = 8;
-type Group = [f64; WIDTH];
+pub(super) const WIDTH: usize = 8;
+pub(super) type Group = [f64; WIDTH];
 /// Groups that one group is multiplied with: 8 x 3 registers of 32, or 8 of 16, at a time.
 const TILES: usize = 3;
 /// Rows at a time: of them, the groups that others are multiplied with stay in a first-level cache ...
 const DEPTH: usize = 128;
-/// ... and this many of the others in a second-level one.
-const STRIP: usize = 24;
+/// ... and this many of the others, of all blocks, in a second-level one.
+const STRIP: usize = 12;
 /// Sums of the products of one group with [`TILES`] others.
 type Sums = [[Group; TILES]; WIDTH];
 
@@ -40,10 +40,7 @@ impl Packed {
 
     /// Copies rows, of which there is at least one.
     pub(super) fn fill(&mut self, rows: &[&[f32]]) {
-        /// Groups that are copied before the next ones: some lines from each row.
-        const ACROSS: usize = 16;
-        let columns = rows[0].len();
-        let groups = columns.div_ceil(WIDTH).next_multiple_of(TILES);
+        let groups = rows[0].len().div_ceil(WIDTH).next_multiple_of(TILES);
         let lanes = (groups * rows.len()).div_ceil(LANES / WIDTH);
         if self.lanes.len() < lanes {
             self.lanes = LaneBuffer::new(lanes);
@@ -51,30 +48,19 @@ impl Packed {
         (self.rows, self.groups) = (rows.len(), groups);
         let packed = &mut self.lanes.as_mut().as_flattened_mut().as_chunks_mut::<WIDTH>().0[..groups * rows.len()];
         packed.par_chunks_mut(DEPTH * groups).zip(rows.par_chunks(DEPTH)).for_each(|(packed, rows)| {
-            for (part, packed) in packed.chunks_mut(ACROSS * rows.len()).enumerate() {
-                for (within, row) in rows.iter().enumerate() {
-                    let start = (part * ACROSS * WIDTH).min(columns);
-                    let values = row[start..].chunks(WIDTH);
-                    for (packed, values) in packed.chunks_mut(rows.len()).zip(values) {
-                        // What is beyond the last feature goes nowhere.
-                        packed[within].iter_mut().zip(values).for_each(|(to, &from)| *to = f64::from(from));
-                    }
-                }
-            }
+            pulp::Arch::new().dispatch(Fill { rows, packed });
         });
     }
 
     /// The blocks of rows, and how many rows each has.
-    fn blocks(&self) -> impl Iterator<Item = (&[Group], usize)> + Clone {
+    fn blocks(&self) -> impl Iterator<Item = (&[Group], usize)> {
         let packed = &self.lanes.as_ref().as_flattened().as_chunks::<WIDTH>().0[..self.groups * self.rows];
         packed.chunks(DEPTH * self.groups).map(|block| (block, block.len() / self.groups))
     }
 
-    /// The values of one feature, in the order of the rows.
-    pub(super) fn feature(&self, index: usize) -> impl Iterator<Item = f64> + '_ {
-        self.blocks().flat_map(move |(block, rows)| {
-            block[index / WIDTH * rows..][..rows].iter().map(move |group| group[index % WIDTH])
-        })
+    /// One group, row by row.
+    pub(super) fn group(&self, index: usize) -> impl Iterator<Item = &Group> {
+        self.blocks().flat_map(move |(block, rows)| &block[index * rows..][..rows])
     }
 
     /// Adds ΦᵀΦ to a lower triangle that is stored row by row.
@@ -110,6 +96,34 @@ impl Packed {
                     let at = (row * (row + 1) - features.start * (features.start + 1)) / 2;
                     let totals = strip[at + column..=at + row].iter_mut();
                     totals.zip(sums.as_flattened()).for_each(|(total, sum)| *total += sum);
+                }
+            }
+        }
+    }
+}
+
+/// Copies rows into groups; what is beyond the last feature goes nowhere.
+struct Fill<'a> {
+    rows: &'a [&'a [f32]],
+    packed: &'a mut [Group],
+}
+
+impl WithSimd for Fill<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        /// Groups that are copied before the next ones: some lines from each row.
+        const ACROSS: usize = 16;
+        let count = self.rows.len();
+        for (part, packed) in self.packed.chunks_mut(ACROSS * count).enumerate() {
+            for (within, row) in self.rows.iter().enumerate() {
+                let (values, rest) = row[(part * ACROSS * WIDTH).min(row.len())..].as_chunks::<WIDTH>();
+                for (packed, values) in packed.chunks_mut(count).zip(values) {
+                    packed[within] = values.map(f64::from);
+                }
+                if let Some(last) = packed.get_mut(values.len() * count + within) {
+                    last.iter_mut().zip(rest).for_each(|(to, &from)| *to = f64::from(from));
                 }
             }
         }
