@@ -263,6 +263,18 @@ impl<T: Scalar> LookedUp<'_, T> {
             }
         }
     }
+
+    /// Some rows of W x, with room for the sums of complex ones.
+    #[inline(always)]
+    fn put<S: Simd>(&self, simd: S, rows: Range<usize>, [re, im]: [&mut [Lane<T>]; 2], sums: &mut [Lane<T>]) {
+        if self.rademacher.complex {
+            let of_re = &mut sums[..2 * rows.len()];
+            self.sums(simd, 2 * rows.start..2 * rows.end, of_re);
+            Combine { of_re, of_im: &[], re, im }.with_simd(simd);
+        } else {
+            self.sums(simd, rows, re);
+        }
+    }
 }
 
 /// Room for the sums of [`PIECE`] complex rows, and for their parts.
@@ -275,19 +287,6 @@ impl<T: Scalar> Default for PieceScratch<T> {
     fn default() -> Self {
         let part = || Aligned([[T::ZERO; LANES]; PIECE]);
         Self { sums: Aligned([[T::ZERO; LANES]; 2 * PIECE]), parts: [part(), part()] }
-    }
-}
-
-impl<T: Scalar> LookedUp<'_, T> {
-    #[inline(always)]
-    fn put<S: Simd>(&self, simd: S, rows: Range<usize>, [re, im]: [&mut [Lane<T>]; 2], sums: &mut [Lane<T>]) {
-        if self.rademacher.complex {
-            let of_re = &mut sums[..2 * rows.len()];
-            self.sums(simd, 2 * rows.start..2 * rows.end, of_re);
-            Combine { of_re, of_im: &[], re, im }.with_simd(simd);
-        } else {
-            self.sums(simd, rows, re);
-        }
     }
 }
 
