@@ -315,6 +315,7 @@ def test_interrupts(work):
     code = f"""
 import os, signal, threading, time
 import argand, numpy as np
+signal.signal(signal.SIGINT, signal.default_int_handler)
 X = np.random.default_rng(0).random((200_000, 800), dtype=np.float32)
 sketch = argand.PolynomialSketch(8, method='gaussian', n_components=4000)
 sent = []
@@ -380,7 +381,16 @@ def test_version():
     assert re.fullmatch(r"\d+\.\d+\.\d+", argand.__version__)
 
 
+@pytest.fixture
+def interruptible():
+    """SIGINT raises KeyboardInterrupt, also in a process that was started to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="sends a POSIX signal")
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_leaves_a_usable_sketch(X):
     sketch = argand.PolynomialSketch(6, method="gaussian", n_components=4000, random_state=0).fit(X)
     many = np.tile(X, (2000, 1))
