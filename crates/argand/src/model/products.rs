@@ -22,6 +22,8 @@ const DEPTH: usize = 128;
 const STRIP: usize = 12;
 /// Sums of the products of one group with [`TILES`] others.
 type Sums = [[Group; TILES]; WIDTH];
+/// Sums of a group that are added to a row of the triangle one after the other: some lines of it.
+const TOGETHER: usize = 4;
 
 /// Some rows of features: a block of [`DEPTH`] rows (or the last, shorter one) after the other, of each block a group of features after
 /// the other, and of each group its rows. What is worked on together so lies together, and is not found in the few places of a cache that
@@ -79,23 +81,27 @@ impl Packed {
     /// Adds the products of some features, which start a group, with all features up to themselves.
     fn add_strip(&self, features: Range<usize>, strip: &mut [f64]) {
         let groups = features.start / WIDTH..features.end.div_ceil(WIDTH);
-        let mut sums = vec![Sums::default(); groups.len()];
-        for first in (0..groups.end).step_by(TILES) {
-            // The others are in the upper triangle.
-            let groups = groups.start.max(first)..groups.end;
+        let mut sums = vec![[Sums::default(); TOGETHER]; groups.len()];
+        for start in (0..groups.end).step_by(TOGETHER * TILES) {
+            let columns: Vec<usize> = (start..groups.end).step_by(TILES).take(TOGETHER).collect();
             for (index, (block, rows)) in self.blocks().enumerate() {
                 let group = |index: usize| &block[index * rows..][..rows];
-                let columns = std::array::from_fn(|tile| group(first + tile));
-                for (at, sums) in groups.clone().zip(&mut sums) {
-                    pulp::Arch::new().dispatch(Products { rows: group(at), columns, more: index > 0, sums });
+                for (place, &first) in columns.iter().enumerate() {
+                    let columns = std::array::from_fn(|tile| group(first + tile));
+                    // Groups before the first are in the upper triangle.
+                    for (at, sums) in groups.clone().zip(&mut sums).skip(first.saturating_sub(groups.start)) {
+                        let sums = &mut sums[place];
+                        pulp::Arch::new().dispatch(Products { rows: group(at), columns, more: index > 0, sums });
+                    }
                 }
             }
-            let column = first * WIDTH;
-            for (group, sums) in groups.zip(&sums) {
-                for (row, sums) in (group * WIDTH..features.end).zip(sums) {
+            for (group, sums) in groups.clone().zip(&sums).skip(start.saturating_sub(groups.start)) {
+                for (within, row) in (group * WIDTH..features.end).enumerate().take(WIDTH) {
                     let at = (row * (row + 1) - features.start * (features.start + 1)) / 2;
-                    let totals = strip[at + column..=at + row].iter_mut();
-                    totals.zip(sums.as_flattened()).for_each(|(total, sum)| *total += sum);
+                    for (first, sums) in columns.iter().zip(sums).take_while(|(first, _)| **first <= group) {
+                        let totals = strip[at + first * WIDTH..=at + row].iter_mut();
+                        totals.zip(sums[within].as_flattened()).for_each(|(total, sum)| *total += sum);
+                    }
                 }
             }
         }
