@@ -27,6 +27,19 @@ impl Agreement {
         if holds { Self::Agrees } else { Self::Differs }
     }
 
+    /// Of a claim that some numbers, given with their standard errors, are negative: it agrees if all are clearly so, differs if one is clearly
+    /// not, and is open otherwise.
+    pub(crate) fn of_negative(numbers: &[(f64, f64)]) -> Self {
+        /// Standard errors by which a number must be on one side.
+        const CLEARLY: f64 = 2.0;
+        match numbers {
+            [] => Self::Open,
+            _ if numbers.iter().any(|(value, error)| *value > CLEARLY * error) => Self::Differs,
+            _ if numbers.iter().all(|(value, error)| -value > CLEARLY * error) => Self::Agrees,
+            _ => Self::Open,
+        }
+    }
+
     /// One word.
     #[must_use]
     pub fn word(self) -> &'static str {

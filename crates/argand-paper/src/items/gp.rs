@@ -291,26 +291,17 @@ struct Expected {
     below: bool,
 }
 
-/// Standard errors by which a ratio must be on one side to count for or against a claim.
-const CLEARLY: f64 = 2.0;
-
-/// All ratios clearly where they are expected, or one of them clearly not; anything else is open.
+/// Whether all ratios are where they are expected.
 fn judge(expected: &[Expected]) -> Option<(String, Agreement)> {
-    let (mut words, mut agreement) = (Vec::new(), Agreement::Agrees);
+    let (mut words, mut numbers) = (Vec::new(), Vec::new());
     for Expected { name, ratio, below } in expected {
         let Log { value, error } = (*ratio)?;
         // One seed has no error to be judged by.
         let within = if error.is_finite() { format!(" ± {:.2}", value.exp() * error) } else { String::new() };
         words.push(format!("{name} {:.2}{within}", value.exp()));
-        let wrong = if *below { value } else { -value };
-        let (against, in_favour) = (wrong > CLEARLY * error, -wrong > CLEARLY * error);
-        if against {
-            agreement = Agreement::Differs;
-        } else if !in_favour && agreement == Agreement::Agrees {
-            agreement = Agreement::Open;
-        }
+        numbers.push((if *below { value } else { -value }, error));
     }
-    Some((words.join(", "), agreement))
+    Some((words.join(", "), Agreement::of_negative(&numbers)))
 }
 
 const KERNEL: fn(&Record) -> f64 = |record| record.kernel_error;

@@ -178,15 +178,14 @@ impl<'a> Blueprint<'a> {
         if self.joins.len() != 1 || self.transforms() || self.spec.method.craft.is_some() {
             return None;
         }
-        let (lanes, most) = if self.spec.method.base == Base::Rademacher {
+        let (lanes, most): (Vec<_>, _) = if self.spec.method.base == Base::Rademacher {
             // Factors share the sums of their input.
             let inputs = 0..self.spec.inputs.as_slice().len();
-            let mut lanes = inputs.map(|input| Rademacher::table_lanes(self.spec.factor_dim(input)));
-            (lanes.try_fold(0_usize, |sum, lanes| sum.checked_add(lanes?))?, TABLE_BYTES)
+            (inputs.map(|input| Rademacher::table_lanes(self.spec.factor_dim(input))).collect(), TABLE_BYTES)
         } else {
-            let mut lanes = self.draws().map(Projection::<T>::transformed_lanes);
-            (lanes.try_fold(0_usize, |sum, lanes| sum.checked_add(lanes?))?, FUSED_BYTES)
+            (self.draws().map(Projection::<T>::transformed_lanes).collect(), FUSED_BYTES)
         };
+        let lanes = lanes.into_iter().try_fold(0_usize, |sum, lanes| sum.checked_add(lanes?))?;
         (lanes.checked_mul(size_of::<Lane<T>>())? <= most).then_some(lanes)
     }
 
@@ -360,9 +359,8 @@ impl<T: Scalar> Product<T> {
     /// The factor 1/√m of a join.
     #[inline(always)]
     fn scale_join(&self, re: &mut [Lane<T>], im: &mut [Lane<T>]) {
-        for lane in re.iter_mut().chain(im) {
-            *lane = lanes::scale(*lane, self.scale);
-        }
+        lanes::scale_all(re, self.scale);
+        lanes::scale_all(im, self.scale);
     }
 
     /// See [`Kernels::forward`].
