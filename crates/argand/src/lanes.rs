@@ -68,7 +68,9 @@ pub(crate) fn scale<T: Scalar>(a: Lane<T>, factor: T) -> Lane<T> {
 /// Multiplies lanes by a number, in place.
 #[inline(always)]
 pub(crate) fn scale_all<T: Scalar>(lanes: &mut [Lane<T>], factor: T) {
-    lanes.iter_mut().for_each(|lane| *lane = scale(*lane, factor));
+    for lane in lanes {
+        *lane = scale(*lane, factor);
+    }
 }
 
 /// (a + ib)(c + id), in lanes.

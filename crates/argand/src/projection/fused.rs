@@ -9,16 +9,9 @@ use crate::lanes::{Aligned, FiniteCheck, LANES, Lane, PIECE, put};
 use crate::rows::RowsMut;
 use crate::scalar::Scalar;
 
-/// Some rows of W x for one tile, or of a product of such.
-pub(crate) struct Piece<'a, T> {
-    pub(crate) rows: Range<usize>,
-    pub(crate) scale: T,
-    pub(crate) re: &'a mut [Lane<T>],
-    /// Empty if W is real.
-    pub(crate) im: &'a mut [Lane<T>],
-}
-
 /// The rows of W x for one tile, ready to be taken.
+///
+/// Parts are [Re, Im], the latter empty if W is real.
 pub(crate) trait Factor<T: Scalar> {
     /// Work space, made once for a tile.
     type Scratch: Default;
@@ -28,15 +21,24 @@ pub(crate) trait Factor<T: Scalar> {
 
     fn complex(&self) -> bool;
 
-    /// Fills a piece, of at most [`PIECE`] rows where there is work space, with rows times its scale.
-    fn take<S: Simd>(&self, simd: S, piece: Piece<'_, T>, scratch: &mut Self::Scratch);
-
-    /// Multiplies what is in a piece, or, if `FIRST`, the same rows of `start`, by rows and, if `LAST`, by the scale.
-    fn multiply<S: Simd, const FIRST: bool, const LAST: bool>(
+    /// Some rows, at most [`PIECE`] for those that have work space, times `scale`.
+    fn take<S: Simd>(
         &self,
         simd: S,
+        rows: Range<usize>,
+        scale: T,
+        parts: [&mut [Lane<T>]; 2],
+        scratch: &mut Self::Scratch,
+    );
+
+    /// Multiplies what is there, or, if `FIRST`, the same rows of `start`, by some rows and, if `LAST`, by `scale`.
+    fn multiply<S: Simd, const FIRST: bool, const LAST: bool>(
+        &self,
         start: &Self,
-        piece: Piece<'_, T>,
+        simd: S,
+        rows: Range<usize>,
+        scale: T,
+        parts: [&mut [Lane<T>]; 2],
         scratch: &mut Self::Scratch,
     );
 }
@@ -98,18 +100,19 @@ impl<T: Scalar, F: Factor<T>> WithSimd for WriteProducts<'_, '_, T, F> {
             let count = if row < short { short } else { PIECE / per_row }.min(rows - row);
             let (new_re, rest_re) = re.0.split_at_mut(count);
             let new_im = &mut im.0[..if complex { count } else { 0 }];
-            let scratch = &mut scratch;
+            let at = row..row + count;
             for (index, factor) in others.iter().enumerate() {
-                let piece = Piece { rows: row..row + count, scale, re: new_re, im: new_im };
-                match (index == 0, index + 1 == others.len()) {
-                    (true, true) => factor.multiply::<S, true, true>(simd, start, piece, scratch),
-                    (true, false) => factor.multiply::<S, true, false>(simd, start, piece, scratch),
-                    (false, true) => factor.multiply::<S, false, true>(simd, start, piece, scratch),
-                    (false, false) => factor.multiply::<S, false, false>(simd, start, piece, scratch),
+                let (parts, scratch) = ([&mut *new_re, &mut *new_im], &mut scratch);
+                let (first, last, at) = (index == 0, index + 1 == others.len(), at.clone());
+                match (first, last) {
+                    (true, true) => factor.multiply::<S, true, true>(start, simd, at, scale, parts, scratch),
+                    (true, false) => factor.multiply::<S, true, false>(start, simd, at, scale, parts, scratch),
+                    (false, true) => factor.multiply::<S, false, true>(start, simd, at, scale, parts, scratch),
+                    (false, false) => factor.multiply::<S, false, false>(start, simd, at, scale, parts, scratch),
                 }
             }
             if others.is_empty() {
-                start.take(simd, Piece { rows: row..row + count, scale, re: new_re, im: new_im }, scratch);
+                start.take(simd, at, scale, [&mut *new_re, &mut *new_im], &mut scratch);
             }
             check.look_at(new_re);
             check.look_at(new_im);

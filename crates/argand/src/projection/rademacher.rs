@@ -6,8 +6,8 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::Draw;
-use super::fused::{Factor, Piece};
-use crate::lanes::{Aligned, LANES, Lane, LaneBuffer, Multiply, PIECE, add, scale, scale_all, sub};
+use super::fused::Factor;
+use crate::lanes::{Aligned, LANES, Lane, LaneBuffer, Multiply, PIECE, add, scale, sub};
 use crate::rng::{Purpose, Stream};
 use crate::scalar::Scalar;
 
@@ -303,29 +303,41 @@ impl<T: Scalar> Factor<T> for LookedUp<'_, T> {
     }
 
     #[inline(always)]
-    fn take<S: Simd>(&self, simd: S, Piece { rows, scale, re, im }: Piece<'_, T>, scratch: &mut PieceScratch<T>) {
-        self.put(simd, rows, [re, im], &mut scratch.sums.0);
-        scale_all(re, scale);
-        scale_all(im, scale);
+    fn take<S: Simd>(
+        &self,
+        simd: S,
+        rows: Range<usize>,
+        factor: T,
+        [re, im]: [&mut [Lane<T>]; 2],
+        scratch: &mut PieceScratch<T>,
+    ) {
+        self.put(simd, rows, [&mut *re, &mut *im], &mut scratch.sums.0);
+        for lane in re.iter_mut().chain(im) {
+            *lane = scale(*lane, factor);
+        }
     }
 
     #[inline(always)]
     fn multiply<S: Simd, const FIRST: bool, const LAST: bool>(
         &self,
-        simd: S,
         start: &Self,
-        Piece { rows, scale, re, im }: Piece<'_, T>,
-        PieceScratch { sums, parts: [new_re, new_im] }: &mut PieceScratch<T>,
+        simd: S,
+        rows: Range<usize>,
+        factor: T,
+        [re, im]: [&mut [Lane<T>]; 2],
+        scratch: &mut PieceScratch<T>,
     ) {
+        let PieceScratch { sums, parts: [new_re, new_im] } = scratch;
         if FIRST {
-            start.put(simd, rows.clone(), [re, im], &mut sums.0);
+            start.put(simd, rows.clone(), [&mut *re, &mut *im], &mut sums.0);
         }
         let (new_re, new_im) = (&mut new_re.0[..re.len()], &mut new_im.0[..im.len()]);
-        self.put(simd, rows, [new_re, new_im], &mut sums.0);
-        Multiply { re, im, new_re, new_im }.with_simd(simd);
+        self.put(simd, rows, [&mut *new_re, &mut *new_im], &mut sums.0);
+        Multiply { re: &mut *re, im: &mut *im, new_re, new_im }.with_simd(simd);
         if LAST {
-            scale_all(re, scale);
-            scale_all(im, scale);
+            for lane in re.iter_mut().chain(im) {
+                *lane = scale(*lane, factor);
+            }
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The subsampled randomised Hadamard transform.
 
+use std::ops::Range;
+
 use pulp::{Simd, WithSimd};
 
-use super::fused::{Factor, Piece};
+use super::fused::Factor;
 use super::{Draw, quarter_turn};
 use crate::lanes::{LANES, Lane, LaneBuffer, add, complex_product, scale};
 use crate::rng::{Purpose, Stream};
@@ -274,11 +276,11 @@ impl<T: Scalar> WithSimd for Multiply<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { factor, re, im, first } = self;
-        let piece = Piece { rows: 0..factor.sampled.len(), scale: T::ONE, re, im };
+        let rows = 0..factor.sampled.len();
         if first {
-            factor.take(simd, piece, &mut ());
+            factor.take(simd, rows, T::ONE, [re, im], &mut ());
         } else {
-            factor.multiply::<S, false, false>(simd, factor, piece, &mut ());
+            factor.multiply::<S, false, false>(factor, simd, rows, T::ONE, [re, im], &mut ());
         }
     }
 }
@@ -295,7 +297,7 @@ impl<T: Scalar> Factor<T> for Transformed<'_, T> {
     }
 
     #[inline(always)]
-    fn take<S: Simd>(&self, simd: S, Piece { rows, scale, re, im }: Piece<'_, T>, (): &mut ()) {
+    fn take<S: Simd>(&self, simd: S, rows: Range<usize>, scale: T, [re, im]: [&mut [Lane<T>]; 2], (): &mut ()) {
         let scale = T::splat(simd, scale);
         for (into, from) in [(re, self.re), (im, self.im)] {
             for (into, &at) in into.iter_mut().zip(&self.sampled[rows.clone()]) {
@@ -310,9 +312,11 @@ impl<T: Scalar> Factor<T> for Transformed<'_, T> {
     #[inline(always)]
     fn multiply<S: Simd, const FIRST: bool, const LAST: bool>(
         &self,
-        simd: S,
         start: &Self,
-        Piece { rows, scale, re, im }: Piece<'_, T>,
+        simd: S,
+        rows: Range<usize>,
+        scale: T,
+        [re, im]: [&mut [Lane<T>]; 2],
         (): &mut (),
     ) {
         let scale = T::splat(simd, scale);
