@@ -14,13 +14,17 @@ const PANEL: usize = 6;
 /// Tiles whose sums are in registers together.
 const TILES: usize = 4;
 
-/// Tiles that share a pass over the weights.
-const SHARING: usize = 2 * TILES;
+/// Tiles that share a pass over the weights at most, and where the weights are so few that they stay in a cache: there, more tiles would
+/// be in their way.
+const SHARING: usize = 4 * TILES;
+const SHARING_NEAR: usize = 2 * TILES;
+const NEAR_BYTES: u64 = 16 << 20;
 
-/// Columns at a time, and panels that go through them before the next ones: what the panels have in common, [`SHARING`] tiles
-/// of this length, stays in a second-level cache.
-const DEPTH: usize = 512;
-const PANELS: usize = 64;
+/// Columns at a time: what panels have in common, [`TILES`] tiles of this length, stays in a first-level cache ...
+const DEPTH: usize = 144;
+/// ... while this many panels go through them, whose sums stay in a second-level one; of vectors that are no longer, fewer.
+const PANELS: usize = 48;
+const SHORT_PANELS: usize = 4;
 
 /// An m × d matrix with independent entries of mean 0 and E|w|² = 1.
 ///
@@ -37,8 +41,9 @@ pub(crate) struct Dense<T> {
     dim: usize,
     rows: usize,
     complex: bool,
-    /// Panels of [`PANEL`] real rows, column by column; a complex panel is 3 real parts, then 3 imaginary parts.
-    weights: Vec<T>,
+    /// Panels of [`PANEL`] real rows, column by column; a complex panel is 3 real parts, then 3 imaginary parts. Of every [`PANELS`] panels,
+    /// a part of the columns of each comes first, then the next part of each, as they are read.
+    weights: Vec<[T; PANEL]>,
 }
 
 /// Rows of W in a panel.
@@ -46,9 +51,19 @@ const fn panel_rows(complex: bool) -> usize {
     if complex { PANEL / 2 } else { PANEL }
 }
 
+/// Columns in a part: as near to equal as they can be.
+const fn depth(dim: usize) -> usize {
+    dim.div_ceil(dim.div_ceil(DEPTH))
+}
+
 impl<T: Scalar> Dense<T> {
     pub(super) fn bytes(draw: Draw) -> Option<u64> {
         Self::bytes_of(draw.rows, draw.dim, draw.complex)
+    }
+
+    /// Tiles worth computing together.
+    pub(super) fn tiles_per_block(draw: Draw) -> usize {
+        if Self::bytes(draw).is_some_and(|bytes| bytes <= NEAR_BYTES) { SHARING_NEAR } else { SHARING }
     }
 
     pub(super) fn sample(draw: Draw) -> Self {
@@ -70,19 +85,34 @@ impl<T: Scalar> Dense<T> {
         row: impl Fn(usize) -> Vec<[f64; 2]> + Sync,
     ) -> Self {
         let per_panel = panel_rows(complex);
-        let mut weights = vec![T::ZERO; rows.div_ceil(per_panel) * PANEL * dim];
-        weights.par_chunks_mut(PANEL * dim).enumerate().for_each(|(panel, weights)| {
+        let draw = |panel: usize| {
+            let mut columns = vec![[T::ZERO; PANEL]; dim];
             for within in 0..per_panel.min(rows - panel * per_panel) {
-                let entries = row(panel * per_panel + within);
-                for (column, [re, im]) in weights.chunks_exact_mut(PANEL).zip(entries) {
+                for (column, [re, im]) in columns.iter_mut().zip(row(panel * per_panel + within)) {
                     column[within] = T::from_f64(re);
                     if complex {
                         column[within + per_panel] = T::from_f64(im);
                     }
                 }
             }
-        });
+            columns
+        };
+        let panels = rows.div_ceil(per_panel);
+        let mut weights = Vec::with_capacity(panels * dim);
+        for first in (0..panels).step_by(PANELS) {
+            let panels: Vec<_> = (first..panels.min(first + PANELS)).into_par_iter().map(draw).collect();
+            for start in (0..dim).step_by(depth(dim)) {
+                let part = start..dim.min(start + depth(dim));
+                panels.iter().for_each(|columns| weights.extend_from_slice(&columns[part.clone()]));
+            }
+        }
         Self { dim, rows, complex, weights }
+    }
+
+    /// Some panels, as many as there are next to each other: for every part of their columns, where it starts and its weights.
+    fn parts<'a>(&self, weights: &'a [[T; PANEL]]) -> impl Iterator<Item = (usize, &'a [[T; PANEL]])> + use<'a, T> {
+        let (panels, depth) = (weights.len() / self.dim, depth(self.dim));
+        weights.chunks(panels * depth).enumerate().map(move |(part, weights)| (part * depth, weights))
     }
 
     pub(crate) fn apply(
@@ -91,12 +121,12 @@ impl<T: Scalar> Dense<T> {
         mut emit: impl FnMut(usize, usize, &[Lane<T>], &[Lane<T>]),
     ) {
         let per_panel = panel_rows(self.complex);
-        let panels = if self.dim > DEPTH { PANELS } else { 1 };
+        let panels = if self.dim > DEPTH { PANELS } else { SHORT_PANELS };
         let [mut of_re, mut of_im] = [x_re, x_im].map(|x| LaneBuffer::new(PANEL * panels * SHARING.min(x.len())));
         let (of_re, of_im) = (of_re.as_mut().as_chunks_mut().0, of_im.as_mut().as_chunks_mut().0);
         for (group, x) in x_re.chunks(SHARING * self.dim).enumerate() {
             let tiles = x.len() / self.dim;
-            for (chunk, weights) in self.weights.chunks(panels * PANEL * self.dim).enumerate() {
+            for (chunk, weights) in self.weights.chunks(panels * self.dim).enumerate() {
                 self.multiply(weights, x, of_re);
                 if !x_im.is_empty() {
                     // Only complex projections meet complex vectors: (a + ib)(c + id).
@@ -109,7 +139,7 @@ impl<T: Scalar> Dense<T> {
                         }
                     }
                 }
-                for panel in 0..weights.len() / (PANEL * self.dim) {
+                for panel in 0..weights.len() / self.dim {
                     let first = (chunk * panels + panel) * per_panel;
                     let rows = per_panel.min(self.rows - first);
                     for (tile, sums) in of_re[panel * tiles..][..tiles].iter().enumerate() {
@@ -122,14 +152,14 @@ impl<T: Scalar> Dense<T> {
     }
 
     /// The products of some panels with some tiles: for every panel, for every tile.
-    fn multiply(&self, weights: &[T], x: &[Lane<T>], sums: &mut [[Lane<T>; PANEL]]) {
+    fn multiply(&self, weights: &[[T; PANEL]], x: &[Lane<T>], sums: &mut [[Lane<T>; PANEL]]) {
         let (dim, tiles) = (self.dim, x.len() / self.dim);
-        for start in (0..dim).step_by(DEPTH) {
-            let depth = DEPTH.min(dim - start);
-            for (weights, sums) in weights.chunks_exact(PANEL * dim).zip(sums.chunks_exact_mut(tiles)) {
-                let columns = &weights.as_chunks().0[start..][..depth];
-                for (group, sums) in sums.chunks_mut(TILES).enumerate() {
-                    let x = &x[group * TILES * dim + start..];
+        for (start, weights) in self.parts(weights) {
+            let panels = weights.chunks_exact(depth(dim).min(dim - start));
+            for first in (0..tiles).step_by(TILES) {
+                let x = &x[first * dim + start..];
+                for (columns, sums) in panels.clone().zip(sums.chunks_exact_mut(tiles)) {
+                    let sums = &mut sums[first..tiles.min(first + TILES)];
                     pulp::Arch::new().dispatch(Times { columns, x, stride: dim, more: start > 0, sums });
                 }
             }
@@ -140,9 +170,13 @@ impl<T: Scalar> Dense<T> {
     pub(crate) fn add_transpose(&self, [v_re, v_im]: [&[Lane<T>]; 2], gradient: [&mut [Lane<T>]; 2]) {
         let per_panel = panel_rows(self.complex);
         let [gradient_re, gradient_im] = gradient;
-        for (panel, weights) in self.weights.chunks_exact(PANEL * self.dim).enumerate() {
-            let (columns, _) = weights.as_chunks::<PANEL>();
-            let first = panel * per_panel;
+        let chunks = self.weights.chunks(PANELS * self.dim).enumerate();
+        let parts = chunks.flat_map(|(chunk, weights)| self.parts(weights).map(move |part| (chunk, part)));
+        let panels = parts.flat_map(|(chunk, (start, weights))| {
+            let columns = weights.chunks_exact(depth(self.dim).min(self.dim - start)).enumerate();
+            columns.map(move |(panel, columns)| ((chunk * PANELS + panel) * per_panel, start, columns))
+        });
+        for (first, start, columns) in panels {
             // Re(w v) = Re w Re v − Im w Im v and Im(w v) = Re w Im v + Im w Re v, as sums over the panel's real rows.
             let (mut for_re, mut for_im) = ([[T::ZERO; LANES]; PANEL], [[T::ZERO; LANES]; PANEL]);
             for within in 0..per_panel.min(self.rows - first) {
@@ -153,8 +187,9 @@ impl<T: Scalar> Dense<T> {
                     for_im[within + per_panel] = v_re[first + within];
                 }
             }
-            add_panel_transposed(columns, for_re, gradient_re);
-            add_panel_transposed(columns, for_im, gradient_im);
+            for (gradient, v) in [(&mut *gradient_re, for_re), (&mut *gradient_im, for_im)] {
+                add_panel_transposed(columns, v, gradient.get_mut(start..).unwrap_or_default());
+            }
         }
     }
 }
@@ -285,14 +320,21 @@ mod tests {
         }
     }
 
-    /// Sums of products of small integers are exact, fused or not.
+    /// Small integers, of which sums of products are exact, fused or not.
+    fn value(at: usize) -> f32 {
+        ((at * 7) % 11) as f32 - 5.0
+    }
+
+    fn lanes(count: usize) -> Vec<Lane<f32>> {
+        (0..count).map(|at| std::array::from_fn(|lane| value(at * 2 + lane))).collect()
+    }
+
     #[test]
     fn panels_are_the_defined_ones() {
         for (dim, tiles) in [(2, 1), (3, 2), (7, 3), (16, 4), (33, 4)] {
-            let value = |at: usize| ((at * 7) % 11) as f32 - 5.0;
             let columns: Vec<[f32; PANEL]> =
                 (0..dim).map(|k| std::array::from_fn(|row| value(3 * k + 5 * row))).collect();
-            let x: Vec<Lane<f32>> = (0..tiles * dim).map(|at| std::array::from_fn(|row| value(at * 2 + row))).collect();
+            let x = lanes(tiles * dim);
             for (name, sums) in everywhere(|| Product { columns: &columns, x: &x, tiles }) {
                 for (tile, sums) in sums.iter().enumerate() {
                     for (row, sums) in sums.iter().enumerate() {
@@ -302,6 +344,49 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// Matrices of one part, and of several parts and chunks, the last ones smaller.
+    #[test]
+    fn parts_make_the_whole() {
+        for (rows, dim, complex) in
+            [(13, 3, false), (2 * PANEL * PANELS + 11, 2 * DEPTH + 13, false), (200, DEPTH + 1, true)]
+        {
+            let entry = |row: usize, column: usize| {
+                let im = if complex { value(row + column * 7) } else { 0.0 };
+                [value(row * 5 + column * 3), im]
+            };
+            let row = |row: usize| (0..dim).map(|column| entry(row, column).map(f64::from)).collect();
+            let dense = Dense::<f32>::from_rows(rows, dim, complex, row);
+            let tiles = SHARING + 1;
+            let (x, mut seen) = (lanes(tiles * dim), 0);
+            dense.apply([&x, &[]], |tile, first, re, im| {
+                seen += re.len();
+                for (part, sums) in [re, im].into_iter().enumerate() {
+                    for (within, sums) in sums.iter().enumerate() {
+                        let want = (0..dim).fold([0.0; LANES], |sum, k| {
+                            add(sum, scale(x[tile * dim + k], entry(first + within, k)[part]))
+                        });
+                        assert_eq!(*sums, want, "{rows} x {dim}, tile {tile}, row {}", first + within);
+                    }
+                }
+            });
+            assert_eq!(seen, tiles * rows);
+            let (v_re, v_im) = (lanes(rows), if complex { lanes(rows + 3).split_off(3) } else { Vec::new() });
+            let none = [0.0; LANES];
+            let (mut of_re, mut of_im) = (vec![none; dim], vec![none; v_im.len().min(dim)]);
+            dense.add_transpose([&v_re, &v_im], [&mut of_re, &mut of_im]);
+            for column in 0..dim {
+                let (mut re, mut im) = (none, none);
+                for (row, &v_re) in v_re.iter().enumerate() {
+                    let ([w_re, w_im], v_im) = (entry(row, column), *v_im.get(row).unwrap_or(&none));
+                    re = add(re, sub(scale(v_re, w_re), scale(v_im, w_im)));
+                    im = add(im, add(scale(v_im, w_re), scale(v_re, w_im)));
+                }
+                assert_eq!(of_re[column], re, "{rows} x {dim}, column {column}");
+                assert!(!complex || of_im[column] == im, "{rows} x {dim}, column {column}");
             }
         }
     }

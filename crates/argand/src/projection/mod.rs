@@ -161,9 +161,9 @@ impl<T: Scalar> Projection<T> {
     }
 
     /// Tiles worth computing together: weights are then read once for all of them.
-    pub(crate) fn tiles_per_block(base: Base) -> usize {
-        match base {
-            Base::Gaussian => 8,
+    pub(crate) fn tiles_per_block(draw: Draw) -> usize {
+        match draw.base {
+            Base::Gaussian => Dense::<T>::tiles_per_block(draw),
             Base::Rademacher => 4,
             Base::ProductSrht | Base::TensorSrht | Base::TensorSketch | Base::Spherical => 1,
         }

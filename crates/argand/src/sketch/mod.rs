@@ -69,6 +69,9 @@ pub const DEFAULT_MEMORY_LIMIT: u64 = 4 << 30;
 /// The most rows in a block.
 const MAX_BLOCK_ROWS: usize = 4096;
 
+/// Blocks do not get smaller than this for the sake of more threads.
+const FEWEST_ROWS_FOR_THREADS: usize = 128;
+
 /// Features up to this many bytes are left in the caches, for whoever reads them next; more would not stay there.
 const CACHED_BYTES: usize = 16 << 20;
 
@@ -218,12 +221,22 @@ impl<T: Scalar> Sketch<T> {
         &self.spec
     }
 
-    /// Sets how many rows are computed together: rounded up to whole tiles of 16, at most 4096. Never changes a feature.
+    /// Sets how many rows are computed together, if there is enough for all threads: rounded up to whole tiles of 16, at most 4096.
+    /// Never changes a feature.
     #[must_use]
     pub fn with_block_rows(mut self, rows: usize) -> Self {
         // A block never needs to be larger than this for speed, and its work space grows with it.
         self.block_rows = rows.clamp(1, MAX_BLOCK_ROWS).next_multiple_of(LANES);
         self
+    }
+
+    /// Rows in a block, so that all threads have as much to do.
+    fn rows_together(&self, rows: usize) -> usize {
+        if rows.min(self.block_rows) <= FEWEST_ROWS_FOR_THREADS {
+            return self.block_rows;
+        }
+        let blocks = rows.div_ceil(self.block_rows).next_multiple_of(rayon::current_num_threads());
+        rows.div_ceil(blocks).next_multiple_of(LANES).max(FEWEST_ROWS_FOR_THREADS)
     }
 
     fn check(&self, inputs: &[Input<'_, T>], features: (&str, usize, usize)) -> Result<(), Error> {
@@ -256,7 +269,7 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
 
     fn transform_into(&self, inputs: &[Input<'_, T>], out: RowsMut<'_, T>) -> Result<(), Error> {
         self.check(inputs, ("out", out.rows(), out.columns()))?;
-        let rows = self.block_rows;
+        let rows = self.rows_together(out.rows());
         let streamed = out.rows() * out.columns() * size_of::<T>() > CACHED_BYTES;
         let blocks = out.blocks(rows);
         let first_bad = match &self.map {

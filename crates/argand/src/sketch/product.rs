@@ -191,8 +191,8 @@ impl<'a> Blueprint<'a> {
 
     fn tiles_per_block<T: Scalar>(&self) -> usize {
         let of_features = BLOCK_BYTES / size_of::<Lane<T>>() / self.spec.features;
-        let of_base = Projection::<T>::tiles_per_block(self.spec.method.base);
-        if self.fused_lanes::<T>().is_some() { of_features.clamp(1, 8) } else { of_base }
+        let of_draws = self.draws().map(Projection::<T>::tiles_per_block).max().unwrap_or(1);
+        if self.fused_lanes::<T>().is_some() { of_features.clamp(1, 8) } else { of_draws }
     }
 
     /// Lanes of one [`ForwardScratch`] with `tiles` tiles, if they can be counted.
