@@ -26,7 +26,7 @@ pub(crate) fn show_gram(report: &Report) {
         // Both factors as this library likes them best, and in the precision of the sums.
         let factor: Vec<f64> = features.iter().map(|&feature| f64::from(feature)).collect();
         let factor = MatRef::from_row_major_slice(&factor, dim, rows);
-        let [product, sums] = in_rounds(|| {
+        let [product, sums] = in_rounds(3, || {
             let product = best(0.5, || {
                 let out = MatMut::from_column_major_slice_mut(&mut out[..], dim, dim);
                 matmul(out, Accum::Replace, factor, factor.transpose(), 1.0, Par::Seq);

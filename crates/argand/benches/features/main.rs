@@ -237,7 +237,7 @@ fn show_fwht(report: &Report, limits: &Limits) {
         let mut time = |transform: &dyn Fn(&mut [f32])| {
             best(0.2, || (0..repeat).for_each(|_| transform(black_box(&mut *buffer)))) / repeat as f64
         };
-        let [slow, fast] = in_rounds(|| {
+        let [slow, fast] = in_rounds(3, || {
             [time(&|data| fwht::reference(data)), time(&|data| fwht::fwht(data).expect("a power of two"))]
         });
         let adds = f64::from(bits << bits);
@@ -257,10 +257,9 @@ fn show_fwht(report: &Report, limits: &Limits) {
     report.table("fwht", "Walsh-Hadamard transform of one vector, f32", &table);
 }
 
-/// Measurements that are compared take turns, three times, and the best of each counts: a shared machine is not quiet for
-/// long.
-fn in_rounds<const N: usize>(mut measure: impl FnMut() -> [f64; N]) -> [f64; N] {
-    (0..3).fold([f64::INFINITY; N], |best, _| {
+/// Measurements that are compared take turns, and the best of each counts: a shared machine is not quiet for long.
+fn in_rounds<const N: usize>(rounds: usize, mut measure: impl FnMut() -> [f64; N]) -> [f64; N] {
+    (0..rounds).fold([f64::INFINITY; N], |best, _| {
         let times = measure();
         std::array::from_fn(|at| best[at].min(times[at]))
     })
@@ -287,7 +286,7 @@ fn show_features(report: &Report, limits: &Limits, rivals: &mut Option<Rivals>) 
     for (index, shape) in SHAPES.into_iter().enumerate() {
         // What is not measured counts as infinite.
         let others = ["sklearn", "numpy", "numpy-ctr"];
-        let best: [f64; 4 + METHODS.len()] = in_rounds(|| {
+        let best: [f64; 4 + METHODS.len()] = in_rounds(3, || {
             let mut rival = |name| rivals.as_mut().map_or(f64::INFINITY, |rivals| rivals.time(name, shape));
             let [sklearn, numpy, numpy_ctr] = others.map(&mut rival);
             let ours = |method| if report.wants_method(method) { transform(method, shape, 0.4) } else { f64::INFINITY };
@@ -332,6 +331,8 @@ fn show_features(report: &Report, limits: &Limits, rivals: &mut Option<Rivals>) 
 }
 
 fn show_threads(report: &Report) {
+    /// Rounds: two cores are quiet together more rarely than one.
+    const PAIRED: usize = 8;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if cores < 2 {
         println!("threads: skipped, one core only\n");
@@ -342,7 +343,7 @@ fn show_threads(report: &Report) {
     for shape in SHAPES.into_iter().filter(|shape| shape.rows >= 20000) {
         for method in METHODS.into_iter().filter(|method| report.wants_method(method)) {
             let [one, two] =
-                in_rounds(|| [transform(method, shape, 0.2), pool.install(|| transform(method, shape, 0.2))]);
+                in_rounds(PAIRED, || [transform(method, shape, 0.2), pool.install(|| transform(method, shape, 0.2))]);
             table.push([shape.to_string(), method.into(), ms(one), ms(two), goal(one / two, one / two >= 1.8)]);
         }
     }

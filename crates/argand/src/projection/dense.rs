@@ -1,5 +1,7 @@
 //! Projections with independent entries: Gaussian, and any matrix that is given row by row.
 
+use std::ops::Range;
+
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -155,13 +157,17 @@ impl<T: Scalar> Dense<T> {
     fn multiply(&self, weights: &[[T; PANEL]], x: &[Lane<T>], sums: &mut [[Lane<T>; PANEL]]) {
         let (dim, tiles) = (self.dim, x.len() / self.dim);
         for (start, weights) in self.parts(weights) {
-            let panels = weights.chunks_exact(depth(dim).min(dim - start));
             for first in (0..tiles).step_by(TILES) {
-                let x = &x[first * dim + start..];
-                for (columns, sums) in panels.clone().zip(sums.chunks_exact_mut(tiles)) {
-                    let sums = &mut sums[first..tiles.min(first + TILES)];
-                    pulp::Arch::new().dispatch(Times { columns, x, stride: dim, more: start > 0, sums });
-                }
+                pulp::Arch::new().dispatch(Panels {
+                    weights,
+                    depth: depth(dim).min(dim - start),
+                    x: &x[first * dim + start..],
+                    stride: dim,
+                    more: start > 0,
+                    sums,
+                    tiles: first..tiles.min(first + TILES),
+                    all_tiles: tiles,
+                });
             }
         }
     }
@@ -205,12 +211,37 @@ fn add_panel_transposed<T: Scalar>(columns: &[[T; PANEL]], v: [Lane<T>; PANEL], 
     }
 }
 
-/// The products of a panel's rows with up to [`TILES`] tiles, which begin every `stride` lanes.
+/// The products of some columns of several panels with up to [`TILES`] tiles, which begin every `stride` lanes.
+struct Panels<'a, T> {
+    weights: &'a [[T; PANEL]],
+    depth: usize,
+    x: &'a [Lane<T>],
+    stride: usize,
+    /// Whether to add to the sums rather than to replace them.
+    more: bool,
+    /// For every panel, for every tile; of the latter some are meant.
+    sums: &'a mut [[Lane<T>; PANEL]],
+    tiles: Range<usize>,
+    all_tiles: usize,
+}
+
+impl<T: Scalar> WithSimd for Panels<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { weights, depth, x, stride, more, sums, tiles, all_tiles } = self;
+        for (columns, sums) in weights.chunks_exact(depth).zip(sums.chunks_exact_mut(all_tiles)) {
+            Times { columns, x, stride, more, sums: &mut sums[tiles.clone()] }.with_simd(simd);
+        }
+    }
+}
+
+/// The products of a panel's rows with up to [`TILES`] tiles.
 struct Times<'a, T> {
     columns: &'a [[T; PANEL]],
     x: &'a [Lane<T>],
     stride: usize,
-    /// Whether to add to the sums rather than to replace them.
     more: bool,
     sums: &'a mut [[Lane<T>; PANEL]],
 }
