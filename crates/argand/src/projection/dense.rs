@@ -25,7 +25,7 @@ const NEAR_BYTES: u64 = 16 << 20;
 /// Columns at a time: what panels have in common, [`TILES`] tiles of this length, stays in a first-level cache ...
 const DEPTH: usize = 144;
 /// ... while this many panels go through them, whose sums stay in a second-level one; of vectors that are no longer, fewer.
-const PANELS: usize = 48;
+const PANELS: usize = 96;
 const SHORT_PANELS: usize = 4;
 
 /// An m × d matrix with independent entries of mean 0 and E|w|² = 1.
