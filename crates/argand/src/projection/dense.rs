@@ -25,7 +25,7 @@ const NEAR_BYTES: u64 = 16 << 20;
 /// Columns at a time: what panels have in common, [`TILES`] tiles of this length, stays in a first-level cache ...
 const DEPTH: usize = 144;
 /// ... while this many panels go through them, whose sums stay in a second-level one; of vectors that are no longer, fewer.
-const PANELS: usize = 96;
+const PANELS: usize = 48;
 const SHORT_PANELS: usize = 4;
 
 /// An m × d matrix with independent entries of mean 0 and E|w|² = 1.
@@ -123,8 +123,9 @@ impl<T: Scalar> Dense<T> {
         mut emit: impl FnMut(usize, usize, &[Lane<T>], &[Lane<T>]),
     ) {
         let per_panel = panel_rows(self.complex);
-        let panels = if self.dim > DEPTH { PANELS } else { SHORT_PANELS };
-        let [mut of_re, mut of_im] = [x_re, x_im].map(|x| LaneBuffer::new(PANEL * panels * SHARING.min(x.len())));
+        let panels = (self.weights.len() / self.dim).min(if self.dim > DEPTH { PANELS } else { SHORT_PANELS });
+        let [mut of_re, mut of_im] =
+            [x_re, x_im].map(|x| LaneBuffer::new(PANEL * panels * SHARING.min(x.len() / self.dim)));
         let (of_re, of_im) = (of_re.as_mut().as_chunks_mut().0, of_im.as_mut().as_chunks_mut().0);
         for (group, x) in x_re.chunks(SHARING * self.dim).enumerate() {
             let tiles = x.len() / self.dim;
