@@ -200,7 +200,7 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
             record.epoch.to_string(),
             format!("{:.4}", record.test_error),
             format!("{:.4}", record.validation_loss),
-            format!("{:.1}", record.seconds),
+            format!("{:.3}", record.seconds),
         ]
     });
     outcome.table(
@@ -215,7 +215,7 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
         outcome.verdict(
             "(CtR-)ProductSRHT achieves the same test errors as TensorSketch while being faster (Sec. 5.4).",
             format!(
-                "test errors product-srht {:.4}, ctr-product-srht {:.4}, tensor-sketch {:.4}; seconds {:.1}, {:.1}, {:.1}",
+                "test errors product-srht {:.4}, ctr-product-srht {:.4}, tensor-sketch {:.4}; seconds {:.3}, {:.3}, {:.3}",
                 real.test_error, ctr.test_error, tensor.test_error, real.seconds, ctr.seconds, tensor.seconds
             ),
             Agreement::of(worst <= 1.2 * tensor.test_error && ctr.seconds < tensor.seconds && real.seconds < tensor.seconds),
