@@ -65,14 +65,6 @@ pub(crate) fn scale<T: Scalar>(a: Lane<T>, factor: T) -> Lane<T> {
     std::array::from_fn(|lane| a[lane] * factor)
 }
 
-/// Multiplies lanes by a number, in place.
-#[inline(always)]
-pub(crate) fn scale_all<T: Scalar>(lanes: &mut [Lane<T>], factor: T) {
-    for lane in lanes {
-        *lane = scale(*lane, factor);
-    }
-}
-
 /// (a + ib)(c + id), in lanes.
 #[inline(always)]
 pub(crate) fn complex_mul<T: Scalar>(a: (Lane<T>, Lane<T>), b: (Lane<T>, Lane<T>)) -> (Lane<T>, Lane<T>) {

@@ -11,7 +11,7 @@ use faer::prelude::Solve;
 use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
 use rayon::prelude::*;
 
-use crate::{Report, Table, best, data, goal, in_rounds};
+use crate::{ROUNDS, Report, Table, best, data, goal, in_rounds};
 
 /// Sums of products at the speed of a matrix product, one thread.
 pub(crate) fn show_gram(report: &Report) {
@@ -26,7 +26,7 @@ pub(crate) fn show_gram(report: &Report) {
         // Both factors as this library likes them best, and in the precision of the sums.
         let factor: Vec<f64> = features.iter().map(|&feature| f64::from(feature)).collect();
         let factor = MatRef::from_row_major_slice(&factor, dim, rows);
-        let [product, sums] = in_rounds(3, || {
+        let [product, sums] = in_rounds(ROUNDS, || {
             let product = best(0.5, || {
                 let out = MatMut::from_column_major_slice_mut(&mut out[..], dim, dim);
                 matmul(out, Accum::Replace, factor, factor.transpose(), 1.0, Par::Seq);

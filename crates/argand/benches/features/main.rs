@@ -237,7 +237,7 @@ fn show_fwht(report: &Report, limits: &Limits) {
         let mut time = |transform: &dyn Fn(&mut [f32])| {
             best(0.2, || (0..repeat).for_each(|_| transform(black_box(&mut *buffer)))) / repeat as f64
         };
-        let [slow, fast] = in_rounds(3, || {
+        let [slow, fast] = in_rounds(ROUNDS, || {
             [time(&|data| fwht::reference(data)), time(&|data| fwht::fwht(data).expect("a power of two"))]
         });
         let adds = f64::from(bits << bits);
@@ -256,6 +256,9 @@ fn show_fwht(report: &Report, limits: &Limits) {
     }
     report.table("fwht", "Walsh-Hadamard transform of one vector, f32", &table);
 }
+
+/// How often measurements that are compared take turns.
+pub(crate) const ROUNDS: usize = 3;
 
 /// Measurements that are compared take turns, and the best of each counts: a shared machine is not quiet for long.
 fn in_rounds<const N: usize>(rounds: usize, mut measure: impl FnMut() -> [f64; N]) -> [f64; N] {
@@ -286,7 +289,7 @@ fn show_features(report: &Report, limits: &Limits, rivals: &mut Option<Rivals>) 
     for (index, shape) in SHAPES.into_iter().enumerate() {
         // What is not measured counts as infinite.
         let others = ["sklearn", "numpy", "numpy-ctr"];
-        let best: [f64; 4 + METHODS.len()] = in_rounds(3, || {
+        let best: [f64; 4 + METHODS.len()] = in_rounds(ROUNDS, || {
             let mut rival = |name| rivals.as_mut().map_or(f64::INFINITY, |rivals| rivals.time(name, shape));
             let [sklearn, numpy, numpy_ctr] = others.map(&mut rival);
             let ours = |method| if report.wants_method(method) { transform(method, shape, 0.4) } else { f64::INFINITY };

@@ -53,9 +53,10 @@ const fn panel_rows(complex: bool) -> usize {
     if complex { PANEL / 2 } else { PANEL }
 }
 
-/// Columns in a part: as near to equal as they can be.
-const fn depth(dim: usize) -> usize {
-    dim.div_ceil(dim.div_ceil(DEPTH))
+/// The columns of one part after the other, as near to equally many as they can be.
+fn parts(dim: usize) -> impl Iterator<Item = Range<usize>> {
+    let depth = dim.div_ceil(dim.div_ceil(DEPTH));
+    (0..dim).step_by(depth).map(move |start| start..dim.min(start + depth))
 }
 
 impl<T: Scalar> Dense<T> {
@@ -103,18 +104,11 @@ impl<T: Scalar> Dense<T> {
         let mut weights = Vec::with_capacity(panels * dim);
         for first in (0..panels).step_by(PANELS) {
             let panels: Vec<_> = (first..panels.min(first + PANELS)).into_par_iter().map(draw).collect();
-            for start in (0..dim).step_by(depth(dim)) {
-                let part = start..dim.min(start + depth(dim));
+            for part in parts(dim) {
                 panels.iter().for_each(|columns| weights.extend_from_slice(&columns[part.clone()]));
             }
         }
         Self { dim, rows, complex, weights }
-    }
-
-    /// Some panels, as many as there are next to each other: for every part of their columns, where it starts and its weights.
-    fn parts<'a>(&self, weights: &'a [[T; PANEL]]) -> impl Iterator<Item = (usize, &'a [[T; PANEL]])> + use<'a, T> {
-        let (panels, depth) = (weights.len() / self.dim, depth(self.dim));
-        weights.chunks(panels * depth).enumerate().map(move |(part, weights)| (part * depth, weights))
     }
 
     pub(crate) fn apply(
@@ -156,15 +150,15 @@ impl<T: Scalar> Dense<T> {
 
     /// The products of some panels with some tiles: for every panel, for every tile.
     fn multiply(&self, weights: &[[T; PANEL]], x: &[Lane<T>], sums: &mut [[Lane<T>; PANEL]]) {
-        let (dim, tiles) = (self.dim, x.len() / self.dim);
-        for (start, weights) in self.parts(weights) {
+        let (dim, panels, tiles) = (self.dim, weights.len() / self.dim, x.len() / self.dim);
+        for part in parts(dim) {
             for first in (0..tiles).step_by(TILES) {
                 pulp::Arch::new().dispatch(Panels {
-                    weights,
-                    depth: depth(dim).min(dim - start),
-                    x: &x[first * dim + start..],
+                    weights: &weights[panels * part.start..panels * part.end],
+                    depth: part.len(),
+                    x: &x[first * dim + part.start..],
                     stride: dim,
-                    more: start > 0,
+                    more: part.start > 0,
                     sums,
                     tiles: first..tiles.min(first + TILES),
                     all_tiles: tiles,
@@ -178,10 +172,12 @@ impl<T: Scalar> Dense<T> {
         let per_panel = panel_rows(self.complex);
         let [gradient_re, gradient_im] = gradient;
         let chunks = self.weights.chunks(PANELS * self.dim).enumerate();
-        let parts = chunks.flat_map(|(chunk, weights)| self.parts(weights).map(move |part| (chunk, part)));
-        let panels = parts.flat_map(|(chunk, (start, weights))| {
-            let columns = weights.chunks_exact(depth(self.dim).min(self.dim - start)).enumerate();
-            columns.map(move |(panel, columns)| ((chunk * PANELS + panel) * per_panel, start, columns))
+        let panels = chunks.flat_map(|(chunk, weights)| {
+            let panels = weights.len() / self.dim;
+            parts(self.dim).flat_map(move |part| {
+                let columns = weights[panels * part.start..panels * part.end].chunks_exact(part.len()).enumerate();
+                columns.map(move |(panel, columns)| ((chunk * PANELS + panel) * per_panel, part.start, columns))
+            })
         });
         for (first, start, columns) in panels {
             // Re(w v) = Re w Re v − Im w Im v and Im(w v) = Re w Im v + Im w Re v, as sums over the panel's real rows.

@@ -230,10 +230,10 @@ impl<T: Scalar> Sketch<T> {
         self
     }
 
-    /// Rows in a block, so that all threads have as much to do.
+    /// Rows in a block, so that all threads have as much to do, and none makes room for rows that there are not.
     fn rows_together(&self, rows: usize) -> usize {
         if rows.min(self.block_rows) <= FEWEST_ROWS_FOR_THREADS {
-            return self.block_rows;
+            return rows.clamp(1, self.block_rows).next_multiple_of(LANES);
         }
         let blocks = rows.div_ceil(self.block_rows).next_multiple_of(rayon::current_num_threads());
         rows.div_ceil(blocks).next_multiple_of(LANES).max(FEWEST_ROWS_FOR_THREADS)

@@ -359,8 +359,9 @@ impl<T: Scalar> Product<T> {
     /// The factor 1/√m of a join.
     #[inline(always)]
     fn scale_join(&self, re: &mut [Lane<T>], im: &mut [Lane<T>]) {
-        lanes::scale_all(re, self.scale);
-        lanes::scale_all(im, self.scale);
+        for lane in re.iter_mut().chain(im) {
+            *lane = lanes::scale(*lane, self.scale);
+        }
     }
 
     /// See [`Kernels::forward`].
