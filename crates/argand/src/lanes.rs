@@ -294,6 +294,25 @@ impl<T: Scalar, S: Simd> FiniteCheck<T, S> {
     }
 }
 
+/// Whether all of some numbers are finite.
+pub(crate) fn all_finite<T: Scalar>(values: &[T]) -> bool {
+    pulp::Arch::new().dispatch(AllFinite(values))
+}
+
+struct AllFinite<'a, T>(&'a [T]);
+
+impl<T: Scalar> WithSimd for AllFinite<'_, T> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> bool {
+        let (lanes, rest) = self.0.as_chunks();
+        let mut check = FiniteCheck::new(simd);
+        check.look_at(lanes);
+        check.all_finite() && rest.iter().all(|value| value.is_finite())
+    }
+}
+
 /// Lanes that are written together: neighbouring pairs of cache lines are written faster than single ones.
 pub(crate) const PIECE: usize = 2 * LANES;
 
@@ -440,27 +459,14 @@ mod tests {
         stores_agree::<f64>();
     }
 
-    struct Finite(Vec<Lane<f32>>);
-
-    impl WithSimd for Finite {
-        type Output = bool;
-
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, simd: S) -> bool {
-            let mut check = FiniteCheck::new(simd);
-            check.look_at(&self.0);
-            check.all_finite()
-        }
-    }
-
     #[test]
     fn what_is_not_finite_is_seen_anywhere() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            for at in 0..7 * LANES {
-                let mut lanes = vec![[f32::MAX; LANES]; 7];
-                assert!(everywhere(|| Finite(lanes.clone())).iter().all(|(_, finite)| *finite));
-                lanes[at / LANES][at % LANES] = bad;
-                assert!(everywhere(|| Finite(lanes.clone())).iter().all(|(_, finite)| !finite), "{bad} {at}");
+            for at in 0..7 * LANES + 5 {
+                let mut values = [f32::MAX; 7 * LANES + 5];
+                assert!(everywhere(|| AllFinite(&values)).iter().all(|(_, finite)| *finite));
+                values[at] = bad;
+                assert!(everywhere(|| AllFinite(&values)).iter().all(|(_, finite)| !finite), "{bad} {at}");
             }
         }
     }

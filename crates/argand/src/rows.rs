@@ -5,7 +5,11 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::error::Error;
+use crate::lanes;
 use crate::scalar::Scalar;
+
+/// Rows that are looked at together.
+const CHECKED_ROWS: usize = 64;
 
 /// A dense row-major table; rows may be further apart than they are long.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +86,13 @@ impl<'a, T> Rows<'a, T> {
     #[inline(always)]
     pub fn row(&self, index: usize) -> &'a [T] {
         &self.data[index * self.stride..][..self.columns]
+    }
+
+    /// The numbers of some rows, as few slices: one if there are no gaps.
+    fn runs(&self, rows: Range<usize>) -> impl Iterator<Item = &'a [T]> + use<'a, T> {
+        let Self { data, columns, stride, .. } = *self;
+        let together = if stride == columns { rows.len().max(1) } else { 1 };
+        rows.step_by(together).map(move |first| &data[first * stride..][..together * columns])
     }
 }
 
@@ -319,25 +330,25 @@ impl<T: Scalar> Input<'_, T> {
             Self::Dense(rows) => rows.rows() * rows.columns(),
             Self::Sparse(rows) => rows.values.len(),
         };
-        let bad = |&row: &usize| match self {
-            // Without an early exit the loop is vectorised.
-            Self::Dense(rows) => !rows.row(row).iter().fold(true, |finite, value| finite & value.is_finite()),
-            Self::Sparse(rows) => rows.row(row).any(|(_, value)| !value.is_finite()),
+        let block = |start: usize| start..self.rows().min(start + CHECKED_ROWS);
+        let bad = |&start: &usize| match self {
+            Self::Dense(rows) => !rows.runs(block(start)).all(lanes::all_finite),
+            Self::Sparse(rows) => block(start).flat_map(|row| rows.row(row)).any(|(_, value)| !value.is_finite()),
         };
         // Waking a pool takes longer than a look at a few numbers.
-        let bad_row = if numbers < 1 << 17 {
-            (0..self.rows()).find(bad)
+        let bad_block = if numbers < 1 << 17 {
+            (0..self.rows()).step_by(CHECKED_ROWS).find(bad)
         } else {
-            (0..self.rows()).into_par_iter().with_min_len(64).find_first(bad)
+            (0..self.rows()).into_par_iter().step_by(CHECKED_ROWS).find_first(bad)
         };
-        let Some(row) = bad_row else { return Ok(()) };
-        let (column, value) = match self {
+        let first_in_row = |row: usize| match self {
             Self::Dense(rows) => rows.row(row).iter().copied().enumerate().find(|(_, value)| !value.is_finite()),
             Self::Sparse(rows) => {
                 rows.row(row).filter(|(_, value)| !value.is_finite()).min_by_key(|&(column, _)| column)
             }
-        }
-        .unwrap_or_default();
+        };
+        let first = |start| block(start).find_map(|row| first_in_row(row).map(|(column, value)| (row, column, value)));
+        let Some((row, column, value)) = bad_block.and_then(first) else { return Ok(()) };
         Err(Error::NotFinite { argument: argument.to_owned(), row, column, value: value.to_f64() })
     }
 }
@@ -480,6 +491,11 @@ mod tests {
         data[299 * 3] = f32::INFINITY;
         let error = Input::from(Rows::new(&data, 300, 3).unwrap()).check_finite("x").unwrap_err();
         assert_eq!(error.to_string(), "x: row 200, column 2 is NaN; only finite numbers can be sketched");
+        // What lies between rows is nobody's.
+        data[200 * 3 + 2] = f32::INFINITY;
+        assert!(Input::from(Rows::with_stride(&data[..299 * 3], 299, 2, 3).unwrap()).check_finite("x").is_ok());
+        let error = Input::from(Rows::with_stride(&data, 300, 2, 3).unwrap()).check_finite("x").unwrap_err();
+        assert_eq!(error.to_string(), "x: row 299, column 0 is inf; only finite numbers can be sketched");
         let sparse =
             SparseRows::new(&[0_u64, 1, 3][..], &[0_u32, 2, 1][..], &[1.0, f64::NAN, f64::NEG_INFINITY], 3).unwrap();
         let error = Input::from(sparse).check_finite("x").unwrap_err();

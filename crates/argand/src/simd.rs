@@ -130,6 +130,20 @@ fn starts_line<T>(lane: &Lane<T>) -> bool {
     lane.as_ptr().addr().is_multiple_of(64)
 }
 
+/// Asks for what lies `ahead` values after one to be brought into the caches. It may lie past the end of a slice.
+#[inline(always)]
+pub(crate) fn prefetch<T>(from: &T, ahead: usize) {
+    #[cfg(target_arch = "x86_64")]
+    #[allow(unsafe_code, reason = "there is no safe prefetch")]
+    // SAFETY: every x86-64 processor has the instruction, which reads nothing and never faults.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(from).wrapping_add(ahead).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (from, ahead);
+}
+
 /// Makes what [`Vector::stream`] wrote visible to other threads before anything that is written later.
 #[inline(always)]
 pub(crate) fn fence() {

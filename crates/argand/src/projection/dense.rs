@@ -9,6 +9,7 @@ use super::Draw;
 use crate::lanes::{LANES, Lane, LaneBuffer, add, scale, sub};
 use crate::rng::{Purpose, Stream};
 use crate::scalar::Scalar;
+use crate::simd::prefetch;
 
 /// Real rows computed together. Their sums stay in registers: 6 x 4 of 32, or 6 x 2 of 16.
 const PANEL: usize = 6;
@@ -27,6 +28,9 @@ const DEPTH: usize = 144;
 /// ... while this many panels go through them, whose sums stay in a second-level one; of vectors that are no longer, fewer.
 const PANELS: usize = 48;
 const SHORT_PANELS: usize = 4;
+
+/// Columns of a panel's weights that are asked for before they are needed: long enough for a third-level cache to answer.
+const AHEAD: usize = 128;
 
 /// An m × d matrix with independent entries of mean 0 and E|w|² = 1.
 ///
@@ -285,6 +289,7 @@ impl<T: Scalar> Times<'_, T> {
         }
         for (k, column) in columns.iter().enumerate() {
             let x = x.map(|x| x[k * width]);
+            prefetch(column, AHEAD);
             for (sums, &weight) in registers.iter_mut().zip(column) {
                 let weight = T::splat(simd, weight);
                 for (sum, x) in sums.iter_mut().zip(x) {
