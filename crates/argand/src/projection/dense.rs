@@ -6,7 +6,7 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::Draw;
-use crate::lanes::{LANES, Lane, LaneBuffer, add, scale, sub};
+use crate::lanes::{LANES, Lane, add, scale, sub};
 use crate::rng::{Purpose, Stream};
 use crate::scalar::Scalar;
 use crate::simd::prefetch;
@@ -20,7 +20,7 @@ const TILES: usize = 4;
 /// Tiles that share a pass over the weights at most, and where the weights are so few that they stay in a cache: there, more tiles would
 /// be in their way.
 const SHARING: usize = 4 * TILES;
-const SHARING_NEAR: usize = 2 * TILES;
+const SHARING_NEAR: usize = TILES;
 const NEAR_BYTES: u64 = 16 << 20;
 
 /// Columns at a time: what panels have in common, [`TILES`] tiles of this length, stays in a first-level cache ...
@@ -63,6 +63,11 @@ fn parts(dim: usize) -> impl Iterator<Item = Range<usize>> {
     (0..dim).step_by(depth).map(move |start| start..dim.min(start + depth))
 }
 
+/// Panels that go through one part of the columns after the other.
+const fn panels_together(dim: usize) -> usize {
+    if dim > DEPTH { PANELS } else { SHORT_PANELS }
+}
+
 impl<T: Scalar> Dense<T> {
     pub(super) fn bytes(draw: Draw) -> Option<u64> {
         Self::bytes_of(draw.rows, draw.dim, draw.complex)
@@ -71,6 +76,16 @@ impl<T: Scalar> Dense<T> {
     /// Tiles worth computing together.
     pub(super) fn tiles_per_block(draw: Draw) -> usize {
         if Self::bytes(draw).is_some_and(|bytes| bytes <= NEAR_BYTES) { SHARING_NEAR } else { SHARING }
+    }
+
+    /// Lanes of work space for the tiles of a block.
+    pub(super) fn workspace_lanes(draw: Draw) -> usize {
+        Self::sums_per_tile(draw.rows, draw.dim, draw.complex) * Self::tiles_per_block(draw)
+    }
+
+    /// Lanes of the sums that [`Dense::apply`] keeps for one tile.
+    pub(crate) fn sums_per_tile(rows: usize, dim: usize, complex: bool) -> usize {
+        PANEL * panels_together(dim).min(rows.div_ceil(panel_rows(complex)))
     }
 
     pub(super) fn sample(draw: Draw) -> Self {
@@ -115,24 +130,27 @@ impl<T: Scalar> Dense<T> {
         Self { dim, rows, complex, weights }
     }
 
+    /// See [`super::Projection::apply`]. Sums are computed in `of_re` and, for Im x, in `of_im`; as many tiles share a pass over the
+    /// weights as these have room for.
     pub(crate) fn apply(
         &self,
         [x_re, x_im]: [&[Lane<T>]; 2],
+        [of_re, of_im]: [&mut [Lane<T>]; 2],
         mut emit: impl FnMut(usize, usize, &[Lane<T>], &[Lane<T>]),
     ) {
         let per_panel = panel_rows(self.complex);
-        let panels = (self.weights.len() / self.dim).min(if self.dim > DEPTH { PANELS } else { SHORT_PANELS });
-        let [mut of_re, mut of_im] =
-            [x_re, x_im].map(|x| LaneBuffer::new(PANEL * panels * SHARING.min(x.len() / self.dim)));
-        let (of_re, of_im) = (of_re.as_mut().as_chunks_mut().0, of_im.as_mut().as_chunks_mut().0);
-        for (group, x) in x_re.chunks(SHARING * self.dim).enumerate() {
+        let panels = panels_together(self.dim);
+        let sharing = of_re.len() / Self::sums_per_tile(self.rows, self.dim, self.complex);
+        let (of_re, of_im) = (of_re.as_chunks_mut().0, of_im.as_chunks_mut().0);
+        for (group, x) in x_re.chunks(sharing * self.dim).enumerate() {
             let tiles = x.len() / self.dim;
             for (chunk, weights) in self.weights.chunks(panels * self.dim).enumerate() {
                 self.multiply(weights, x, of_re);
                 if !x_im.is_empty() {
                     // Only complex projections meet complex vectors: (a + ib)(c + id).
-                    self.multiply(weights, &x_im[group * SHARING * self.dim..][..x.len()], of_im);
-                    for (sums, other) in of_re.iter_mut().zip(&*of_im) {
+                    self.multiply(weights, &x_im[group * sharing * self.dim..][..x.len()], of_im);
+                    let used = weights.len() / self.dim * tiles;
+                    for (sums, other) in of_re[..used].iter_mut().zip(&*of_im) {
                         for within in 0..per_panel {
                             let im = (within + per_panel) % PANEL;
                             sums[within] = sub(sums[within], other[im]);
@@ -145,7 +163,7 @@ impl<T: Scalar> Dense<T> {
                     let rows = per_panel.min(self.rows - first);
                     for (tile, sums) in of_re[panel * tiles..][..tiles].iter().enumerate() {
                         let im = if self.complex { &sums[per_panel..][..rows] } else { &[] };
-                        emit(group * SHARING + tile, first, &sums[..rows], im);
+                        emit(group * sharing + tile, first, &sums[..rows], im);
                     }
                 }
             }
@@ -275,11 +293,15 @@ impl<T: Scalar> Times<'_, T> {
     fn some<S: Simd, const COUNT: usize>(&mut self, simd: S, first: usize) {
         let Self { columns, x, stride, more, sums } = self;
         let width = size_of::<Lane<T>>() / size_of::<T::Register<S>>();
-        let place: [_; COUNT] = std::array::from_fn(|index| ((first + index) / width, (first + index) % width));
-        let x = place.map(|(tile, register)| {
-            &T::registers::<S>(x[tile * *stride..][..columns.len()].as_flattened())[register..]
-        });
-        let mut registers = [[T::splat(simd, T::ZERO); COUNT]; PANEL];
+        // Loops, as nothing forces the closures of an array's `map` to be compiled for this instruction set.
+        let (mut place, mut of_x) = ([(0, 0); COUNT], [T::registers::<S>(&[]); COUNT]);
+        for (index, (place, of_x)) in place.iter_mut().zip(&mut of_x).enumerate() {
+            let (tile, register) = ((first + index) / width, (first + index) % width);
+            *place = (tile, register);
+            *of_x = &T::registers::<S>(x[tile * *stride..][..columns.len()].as_flattened())[register..];
+        }
+        let zero = T::splat(simd, T::ZERO);
+        let mut registers = [[zero; COUNT]; PANEL];
         if *more {
             for (row, registers) in registers.iter_mut().enumerate() {
                 for ((tile, register), sum) in place.into_iter().zip(registers) {
@@ -288,7 +310,10 @@ impl<T: Scalar> Times<'_, T> {
             }
         }
         for (k, column) in columns.iter().enumerate() {
-            let x = x.map(|x| x[k * width]);
+            let mut x = [zero; COUNT];
+            for (x, of_x) in x.iter_mut().zip(of_x) {
+                *x = of_x[k * width];
+            }
             prefetch(column, AHEAD);
             for (sums, &weight) in registers.iter_mut().zip(column) {
                 let weight = T::splat(simd, weight);
@@ -393,9 +418,10 @@ mod tests {
             };
             let row = |row: usize| (0..dim).map(|column| entry(row, column).map(f64::from)).collect();
             let dense = Dense::<f32>::from_rows(rows, dim, complex, row);
-            let tiles = SHARING + 1;
+            let tiles = 2 * 3 + 1;
             let (x, mut seen) = (lanes(tiles * dim), 0);
-            dense.apply([&x, &[]], |tile, first, re, im| {
+            let mut sums = vec![[f32::NAN; LANES]; 3 * Dense::<f32>::sums_per_tile(rows, dim, complex)];
+            dense.apply([&x, &[]], [&mut sums, &mut []], |tile, first, re, im| {
                 seen += re.len();
                 for (part, sums) in [re, im].into_iter().enumerate() {
                     for (within, sums) in sums.iter().enumerate() {

@@ -143,10 +143,11 @@ impl<T: Scalar> Projection<T> {
         }
     }
 
-    /// Lanes of [`Workspace`] that one tile needs.
+    /// Lanes of [`Workspace`] that it needs.
     pub(crate) fn workspace_lanes(draw: Draw) -> usize {
         match draw.base {
-            Base::Gaussian | Base::TensorSketch => 0,
+            Base::Gaussian => Dense::<T>::workspace_lanes(draw),
+            Base::TensorSketch => 0,
             Base::Rademacher => Rademacher::workspace_lanes(),
             Base::ProductSrht | Base::TensorSrht | Base::Spherical => draw.dim.next_power_of_two(),
         }
@@ -188,7 +189,7 @@ impl<T: Scalar> Projection<T> {
         mut emit: impl FnMut(usize, usize, &[Lane<T>], &[Lane<T>]),
     ) {
         match self {
-            Self::Dense(dense) => dense.apply(x, emit),
+            Self::Dense(dense) => dense.apply(x, workspace.lanes.each_mut().map(LaneBuffer::as_mut), emit),
             Self::Rademacher(rademacher) => rademacher.apply(x, &mut workspace.lanes, emit),
             Self::Srht(srht) => srht.apply(x, &mut workspace.lanes, |tile, row, re, im| emit(tile, row, &[re], &[im])),
             Self::CountSketch(_) | Self::TransformedSrht(..) => {

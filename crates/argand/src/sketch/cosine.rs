@@ -38,6 +38,8 @@ pub struct CosineScratch<T> {
     cosines: LaneBuffer<T>,
     sines: LaneBuffer<T>,
     gradient: LaneBuffer<T>,
+    /// Of the products with the frequencies.
+    sums: LaneBuffer<T>,
 }
 
 /// Frequencies live in at least two dimensions; an input with one column has a zero for the other.
@@ -48,7 +50,8 @@ pub(super) fn frequency_dim(spec: &Spec) -> usize {
 /// Bytes of the frequencies and of one thread's work space, if they can be counted.
 pub(super) fn bytes<T: Scalar>(spec: &Spec) -> Option<u64> {
     let (dim, rows) = (spec.inputs.as_slice()[0], spec.rows());
-    let lanes = dim.checked_mul(2)?.checked_add(rows.checked_mul(2)?)?;
+    let sums = Dense::<T>::sums_per_tile(rows, dim, false);
+    let lanes = dim.checked_mul(2)?.checked_add(rows.checked_mul(2)?)?.checked_add(sums)?;
     let scratch = u64::try_from(lanes.checked_mul(size_of::<Lane<T>>())?).ok()?;
     Dense::<T>::bytes_of(rows, dim, false)?.checked_add(scratch)
 }
@@ -75,6 +78,7 @@ impl<T: Scalar> Cosine<T> {
             cosines: LaneBuffer::new(self.rows),
             sines: LaneBuffer::new(self.rows),
             gradient: LaneBuffer::new(self.dim),
+            sums: LaneBuffer::new(Dense::<T>::sums_per_tile(self.rows, self.dim, false)),
         }
     }
 
@@ -95,7 +99,7 @@ impl<T: Scalar> Cosine<T> {
     /// Cosines and sines of a tile, and the norms of its rows.
     #[inline(always)]
     fn angles(&self, input: &Input<'_, T>, first: usize, scratch: &mut CosineScratch<T>) -> [f64; LANES] {
-        let CosineScratch { x, cosines, sines, .. } = scratch;
+        let CosineScratch { x, cosines, sines, sums, .. } = scratch;
         let x = x.as_mut();
         lanes::load(input, first, T::ONE, T::ZERO, x);
         // Scaled by the largest entry first, so that squares neither overflow nor vanish.
@@ -110,7 +114,7 @@ impl<T: Scalar> Cosine<T> {
             *lane = std::array::from_fn(|row| T::from_f64(lane[row].to_f64() / norms[row].max(f64::MIN_POSITIVE)));
         }
         let (cosines, sines) = (cosines.as_mut(), sines.as_mut());
-        self.frequencies.apply([x, &[]], |_, first, angles, _| {
+        self.frequencies.apply([x, &[]], [sums.as_mut(), &mut []], |_, first, angles, _| {
             for (row, angle) in (first..).zip(angles) {
                 let both: [(f64, f64); LANES] = std::array::from_fn(|lane| libm::sincos(angle[lane].to_f64()));
                 cosines[row] = std::array::from_fn(|lane| T::from_f64(both[lane].1));
@@ -160,7 +164,7 @@ impl<T: Scalar> Cosine<T> {
         scratch: &mut CosineScratch<T>,
     ) -> Option<usize> {
         let norms = self.angles(input, first, scratch);
-        let CosineScratch { x, cosines, sines, gradient } = scratch;
+        let CosineScratch { x, cosines, sines, gradient, .. } = scratch;
         let (cosines, sines, gradient) = (cosines.as_mut(), sines.as_mut(), gradient.as_mut());
         let [layout_cos, layout_sin] = self.layouts();
         let mut cotangents = [LaneBuffer::new(self.rows), LaneBuffer::new(self.rows)];
