@@ -9,6 +9,7 @@ mod files;
 mod items;
 mod outcome;
 mod reference;
+mod span;
 mod units;
 
 use std::io;

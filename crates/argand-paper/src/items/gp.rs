@@ -16,6 +16,7 @@ use super::{METHODS, half_and_half, mean_and_deviation, methods};
 use crate::data::{Dataset, Part, shuffled};
 use crate::figure::{Figure, Panel, Scale, Series};
 use crate::outcome::{Agreement, Outcome};
+use crate::span::Spanned;
 use crate::units::{self, Sharing};
 use crate::{Context, Error, files, or_usual};
 
@@ -189,16 +190,16 @@ fn kernel_rows(test: &Part, seed: u64) -> Part {
 
 /// Test error and mean negative log-likelihood.
 fn classify(pipeline: &Pipeline<f32>, train: &Part, test: &Part, classes: usize) -> Result<[f64; 2], Error> {
-    let recipe = pipeline.recipe();
-    let mut gram = Gram::new_within(&recipe, Targets::ClassesApart(classes), u64::MAX)?;
-    pipeline.for_each_block(&[train.rows()?.into()], |range, features| {
+    let spanned = Spanned::new(pipeline)?;
+    let mut gram = Gram::new_within(&spanned.recipe()?, Targets::ClassesApart(classes), u64::MAX)?;
+    spanned.for_each_block(train.rows()?, |range, features| {
         gram.update(features, Labels::Classes(&train.labels[range]))
     })?;
     let model = GpClassifier::fit(&gram, &GpOptions::default())?;
     drop(gram);
-    let mut probabilities = Vec::new();
-    pipeline.for_each_block(&[test.rows()?.into()], |_, features| {
-        probabilities.extend(model.predict(features)?.probabilities(POSTERIOR_SAMPLES, recipe.spec.seed)?);
+    let (mut probabilities, seed) = (Vec::new(), pipeline.recipe().spec.seed);
+    spanned.for_each_block(test.rows()?, |_, features| {
+        probabilities.extend(model.predict(features)?.probabilities(POSTERIOR_SAMPLES, seed)?);
         Ok(())
     })?;
     let predicted = largest(&probabilities, classes);
