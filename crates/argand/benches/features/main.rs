@@ -147,6 +147,9 @@ impl Table {
     }
 }
 
+/// What there is to measure, besides the limits.
+const SECTIONS: [&str; 7] = ["fwht", "features", "scaling", "sparse", "gram", "gp", "threads"];
+
 /// Where results go.
 struct Report {
     /// Sections and methods asked for; all if none.
@@ -413,9 +416,20 @@ fn main() {
     for argument in std::env::args().skip(1).filter(|argument| argument != "--bench") {
         if argument == "--docs" {
             docs = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs"));
-        } else {
+        } else if SECTIONS.iter().chain(&METHODS).any(|known| *known == argument) {
             wanted.push(argument);
+        } else {
+            eprintln!(
+                "{argument}: give sections to measure ({}; all if none), methods ({}; the same), --docs to write tables into docs/",
+                SECTIONS.join(", "),
+                METHODS.join(", ")
+            );
+            std::process::exit(2);
         }
+    }
+    if docs.is_some() && wanted.iter().any(|wanted| METHODS.contains(&wanted.as_str())) {
+        eprintln!("--docs: tables in docs/ have all methods; leave the names of methods out");
+        std::process::exit(2);
     }
     let report = Report { wanted, docs, csv: Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench") };
     let mut rivals = Rivals::start();

@@ -22,6 +22,8 @@ const TILES: usize = 4;
 const SHARING: usize = 4 * TILES;
 const SHARING_NEAR: usize = TILES;
 const NEAR_BYTES: u64 = 16 << 20;
+/// The most bytes of tiles that are kept at once, if they are several.
+const TILE_BYTES: usize = 16 << 20;
 
 /// Columns at a time: what panels have in common, [`TILES`] tiles of this length, stays in a first-level cache ...
 const DEPTH: usize = 144;
@@ -73,9 +75,11 @@ impl<T: Scalar> Dense<T> {
         Self::bytes_of(draw.rows, draw.dim, draw.complex)
     }
 
-    /// Tiles worth computing together.
+    /// Tiles worth computing together: of very long vectors, as many as there is room for.
     pub(super) fn tiles_per_block(draw: Draw) -> usize {
-        if Self::bytes(draw).is_some_and(|bytes| bytes <= NEAR_BYTES) { SHARING_NEAR } else { SHARING }
+        let near = Self::bytes(draw).is_some_and(|bytes| bytes <= NEAR_BYTES);
+        let room = TILE_BYTES / size_of::<Lane<T>>() / draw.dim;
+        room.clamp(1, if near { SHARING_NEAR } else { SHARING })
     }
 
     /// Lanes of work space for the tiles of a block.
@@ -448,5 +452,18 @@ mod tests {
                 assert!(!complex || of_im[column] == im, "{rows} x {dim}, column {column}");
             }
         }
+    }
+
+    /// Work space stays small beside the weights, also where these are few long rows.
+    #[test]
+    fn long_vectors_share_a_pass_with_fewer_others() {
+        let tiles = |rows, dim| {
+            let (base, complex, sorted) = (crate::spec::Base::Gaussian, false, false);
+            Dense::<f32>::tiles_per_block(Draw { base, complex, seed: 0, factor: 0, sorted, dim, rows })
+        };
+        assert_eq!(
+            [(512, 784), (8192, 4095), (6, 100_000), (6, 700_000), (100, 3_000_000)].map(|(m, d)| tiles(m, d)),
+            [SHARING_NEAR, SHARING, 2, 1, 1]
+        );
     }
 }

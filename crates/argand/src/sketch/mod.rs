@@ -106,8 +106,8 @@ fn first_bad<B: Send, S>(
 /// # Cost
 /// Per row p times the cost of one projection. Rows are computed in parallel on the current rayon pool, in blocks;
 /// memory beyond the sketch itself is one block per thread. Features do not depend on the number of threads or on the
-/// block size, to the last bit; nor on the instruction set, except for Gaussians in `f32` and for TensorSketch, which
-/// round differently on each.
+/// block size, to the last bit; nor on the instruction set, except for Gaussians and SRF in `f32` and for TensorSketch,
+/// which round differently on each.
 ///
 /// ```
 /// use argand::{FeatureMap, Rows, Spec};
