@@ -16,7 +16,7 @@ use super::{METHODS, half_and_half, mean_and_deviation, methods};
 use crate::data::{Dataset, Part, shuffled};
 use crate::figure::{Figure, Panel, Scale, Series};
 use crate::outcome::{Agreement, Outcome};
-use crate::span::Spanned;
+use crate::span::{self, Spanned};
 use crate::units::{self, Sharing};
 use crate::{Context, Error, files, or_usual};
 
@@ -161,10 +161,15 @@ fn place(record: &Record) -> impl Ord + use<> {
 
 /// Operations, about.
 fn cost(unit: &Unit, data: &Arc<Dataset>) -> f64 {
-    let (rows, dim, classes) = (data.rows() as f64, unit.features as f64, data.classes as f64);
-    let per_feature = if unit.method.starts_with("craft") { 4e5 } else { 10.0 * dim };
+    let (rows, features, classes) = (data.rows() as f64, unit.features as f64, data.classes as f64);
+    let per_feature = if unit.method.starts_with("craft") { 4e5 } else { 10.0 * features };
+    let spanned = span::dimensions(data.columns() + 1, unit.degree, unit.features, data.rows());
+    let (dim, basis) = spanned.map_or((features, 0.0), |dim| {
+        let dim = dim as f64;
+        (dim, features * dim * (2.0 * dim + rows))
+    });
     let products = rows * dim * dim + classes * (dim.powi(3) / 3.0).min(rows / classes * dim * dim);
-    1e-9 * (products + rows * per_feature + 0.1 * rows * dim * dim)
+    1e-9 * (products + basis + rows * per_feature + 0.1 * rows * dim * dim)
 }
 
 /// One sketch: its kernel error and the classifier on top of it.
@@ -190,7 +195,7 @@ fn kernel_rows(test: &Part, seed: u64) -> Part {
 
 /// Test error and mean negative log-likelihood.
 fn classify(pipeline: &Pipeline<f32>, train: &Part, test: &Part, classes: usize) -> Result<[f64; 2], Error> {
-    let spanned = Spanned::new(pipeline)?;
+    let spanned = Spanned::new(pipeline, &[train.rows()?, test.rows()?])?;
     let mut gram = Gram::new_within(&spanned.recipe()?, Targets::ClassesApart(classes), u64::MAX)?;
     spanned.for_each_block(train.rows()?, |range, features| {
         gram.update(features, Labels::Classes(&train.labels[range]))
