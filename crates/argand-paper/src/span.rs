@@ -18,7 +18,7 @@ use crate::Error;
 /// loses. If any row of a sample loses more than [`LOSS`] of ‖φ‖², features stay as they are.
 ///
 /// Features are polynomials of degree p in the d̃ columns of x̃ = (√γ x, √ν), which span C(d̃ + p − 1, p) dimensions however many features
-/// there are: with r as large, nothing is lost.
+/// there are: with r as large, nothing is lost. Spherical features are no polynomials, and keep what they would lose.
 ///
 /// # Reference
 /// Halko, Martinsson and Tropp (2011), "Finding structure with randomness", Section 4, with the sums of Clarkson and Woodruff (2013).
@@ -47,10 +47,7 @@ const SAMPLE: usize = 256;
 impl<'a> Spanned<'a> {
     /// For these rows.
     pub(crate) fn new(pipeline: &'a Pipeline<f32>, inputs: &[Rows<'_, f32>]) -> Result<Self, Error> {
-        let spec = pipeline.recipe().spec;
-        let variables = spec.inputs.as_slice()[0] + usize::from(spec.kernel.coef0 > 0.0);
-        let rows = inputs.iter().map(Rows::rows).sum();
-        match dimensions(variables, spec.kernel.degree, spec.features, rows) {
+        match dimensions(&pipeline.recipe().spec, inputs.iter().map(Rows::rows).sum()) {
             Some(dim) => Self::with_dimensions(pipeline, inputs, dim),
             None => Ok(Self { pipeline, basis: None }),
         }
@@ -125,11 +122,12 @@ fn largest_loss(pipeline: &Pipeline<f32>, input: Rows<'_, f32>, basis: &Mat<f32>
     Ok(losses.fold(0.0, f64::max))
 }
 
-/// The r in which to learn from features of so many rows, where that is worth it.
-pub(crate) fn dimensions(variables: usize, degree: usize, features: usize, rows: usize) -> Option<usize> {
-    let most = features / 4;
-    let dim = monomials(variables, degree).map_or(most, |dim| dim.min(most));
-    (features >= MANY && rows >= 2 * dim).then_some(dim)
+/// The r in which to learn from the features of so many rows, where that is worth it.
+pub(crate) fn dimensions(spec: &Spec, rows: usize) -> Option<usize> {
+    let variables = spec.inputs.as_slice()[0] + usize::from(spec.kernel.coef0 > 0.0);
+    let most = spec.features / 4;
+    let dim = monomials(variables, spec.kernel.degree).map_or(most, |dim| dim.min(most));
+    (spec.features >= MANY && rows >= 2 * dim).then_some(dim)
 }
 
 /// Monomials of a degree in so many variables, if they can be counted.

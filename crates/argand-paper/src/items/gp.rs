@@ -9,7 +9,7 @@ use argand::model::{
 };
 use argand::rng::STREAM_VERSION;
 use argand::theory::kernel_error;
-use argand::{FeatureMap, Method, Rows};
+use argand::{FeatureMap, Method, Rows, Spec};
 use serde::{Deserialize, Serialize};
 
 use super::{METHODS, half_and_half, mean_and_deviation, methods};
@@ -34,6 +34,12 @@ struct Unit {
     features: usize,
     method: String,
     seed: u64,
+}
+
+impl Unit {
+    fn spec(&self, data: &Dataset) -> Result<Spec, Error> {
+        Ok(half_and_half(data.columns(), self.degree, self.features, self.method.parse()?, self.seed))
+    }
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -77,15 +83,10 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
                 for seed in 0..context.seeds(5, 20) {
                     for &degree in &degrees {
                         for method in &methods {
-                            half_and_half(data.columns(), degree, features, *method, seed).validate()?;
-                            wanted.push(Unit {
-                                data: version.clone(),
-                                scaling,
-                                degree,
-                                features,
-                                method: method.to_string(),
-                                seed,
-                            });
+                            let (data_version, method) = (version.clone(), method.to_string());
+                            let unit = Unit { data: data_version, scaling, degree, features, method, seed };
+                            unit.spec(&data)?.validate()?;
+                            wanted.push(unit);
                         }
                     }
                 }
@@ -163,7 +164,7 @@ fn place(record: &Record) -> impl Ord + use<> {
 fn cost(unit: &Unit, data: &Arc<Dataset>) -> f64 {
     let (rows, features, classes) = (data.rows() as f64, unit.features as f64, data.classes as f64);
     let per_feature = if unit.method.starts_with("craft") { 4e5 } else { 10.0 * features };
-    let spanned = span::dimensions(data.columns() + 1, unit.degree, unit.features, data.rows());
+    let spanned = unit.spec(data).ok().and_then(|spec| span::dimensions(&spec, data.rows()));
     let (dim, basis) = spanned.map_or((features, 0.0), |dim| {
         let dim = dim as f64;
         (dim, features * dim * (2.0 * dim + rows))
@@ -175,7 +176,7 @@ fn cost(unit: &Unit, data: &Arc<Dataset>) -> f64 {
 /// One sketch: its kernel error and the classifier on top of it.
 fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
     let [train, test] = data.scaled(unit.scaling, unit.seed)?;
-    let spec = half_and_half(data.columns(), unit.degree, unit.features, unit.method.parse()?, unit.seed);
+    let spec = unit.spec(data)?;
     let pipeline = Recipe::from(spec.clone()).sample::<f32>()?;
     let compared = kernel_rows(&test, unit.seed);
     let inputs = [compared.rows()?.into()];
@@ -346,6 +347,8 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
 }
 
 fn figure(grid: &Grid<'_>, set: &str, scaling: &str, records: &[Record]) -> Figure {
+    let own = |record: &&Record| record.dataset == set && record.scaling.to_string() == scaling;
+    let records: Vec<&Record> = records.iter().filter(own).collect();
     let mut degrees: Vec<usize> = records.iter().map(|record| record.p).collect();
     degrees.sort_unstable();
     degrees.dedup();
@@ -564,10 +567,8 @@ mod tests {
         assert_eq!(judge(&[expected(0.0, f64::NAN, true)]).unwrap().0, "it is 1.00");
     }
 
-    /// Two cells of two seeds: ratios of means, geometric over D, with errors that add up in squares.
-    #[test]
-    fn ratios_are_geometric_means_over_features() {
-        let record = |method: &str, features, seed, kernel_error| Record {
+    fn record(method: &str, features: usize, seed: u64, kernel_error: f64) -> Record {
+        Record {
             dataset: "set".to_owned(),
             data: "data".to_owned(),
             scaling: Scaling::NonNegative,
@@ -578,7 +579,23 @@ mod tests {
             kernel_error,
             test_error: 0.1,
             negative_log_likelihood: 0.2,
-        };
+        }
+    }
+
+    /// Another set with another degree adds nothing.
+    #[test]
+    fn figures_are_of_one_set() {
+        let other = Record { dataset: "other".to_owned(), p: 7, ..record("b", 128, 0, 0.1) };
+        let records = [record("a", 64, 0, 0.1), other];
+        let figure = figure(&Grid::new(&records), "set", "non-negative", &records);
+        let titles: Vec<&str> = figure.panels.iter().map(|panel| &*panel.title).collect();
+        assert_eq!(titles, ["set, non-negative, p = 3"; 2]);
+        assert!(figure.panels.iter().all(|panel| panel.series.len() == 1));
+    }
+
+    /// Two cells of two seeds: ratios of means, geometric over D, with errors that add up in squares.
+    #[test]
+    fn ratios_are_geometric_means_over_features() {
         let records = [
             record("a", 64, 0, 0.1),
             record("a", 64, 1, 0.3),
