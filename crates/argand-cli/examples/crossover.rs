@@ -13,7 +13,10 @@ fn ratio(degree: usize, angle: f64) -> Result<(f64, f64), argand::Error> {
     let pair = PairStatistics::new(kernel, &x, &[angle.cos(), angle.sin()])?;
     let mut variances = [0.0; 2];
     for (variance, field) in variances.iter_mut().zip([Field::ComplexToReal, Field::Real]) {
-        let spec = Spec::new(2, degree, 1024).with_method(Method::flat(Base::Rademacher, field));
+        let spec = Spec::polynomial(2)
+            .with_degree(degree)
+            .with_features(1024)
+            .with_method(Method::flat(Base::Rademacher, field));
         *variance = Formula::of(&spec)?.map_or(f64::NAN, |formula| formula.moments(&[pair]).variance);
     }
     Ok((pair.cross_terms() / pair.norms, variances[0] / variances[1]))

@@ -102,7 +102,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .iter()
         .flat_map(|&method| arguments.features.iter().map(move |&features| (method, features)))
         .map(|(method, features)| {
-            let mut spec = Spec::new(data.columns(), arguments.degree, features).with_method(method);
+            let mut spec = Spec::polynomial(data.columns())
+                .with_degree(arguments.degree)
+                .with_features(features)
+                .with_method(method);
             spec.kernel = Kernel { gamma: 0.5, coef0: 0.5, ..spec.kernel };
             spec.validate().map_err(|error| Failure::argument(&error))?;
             let bytes = (arguments.rows * size_of::<f32>()) as u64 * features as u64;
@@ -188,7 +191,7 @@ fn measure(spec: &Spec, data: &[f32], seeds: u64) -> Result<Measurement, Failure
     let mut errors = Vec::new();
     let mut fastest = f64::INFINITY;
     for seed in 0..seeds {
-        let sketch = spec.clone().with_seed(seed).sample::<f32>().map_err(wrong)?;
+        let sketch = spec.clone().with_seed(seed).sketch::<f32>().map_err(wrong)?;
         let inputs = [Rows::new(data, rows, columns).map_err(wrong)?.into()];
         let begun = Instant::now();
         let out = RowsMut::new(&mut features, rows, spec.features).map_err(wrong)?;

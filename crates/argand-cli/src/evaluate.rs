@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     dataset.leave_out(named.label_column.as_deref());
     dataset.progress = !arguments.quiet;
     let score = on_threads(arguments.threads, || {
-        let pipeline = named.model.recipe().sample::<f32>();
+        let pipeline = named.model.recipe().pipeline::<f32>();
         let pipeline = pipeline.map_err(|error| Failure::input(&arguments.model, error))?;
         let mut score = Score::default();
         let pass = dataset.pass(Some(("model", &dims)), &named.task, "")?;

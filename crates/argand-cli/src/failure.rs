@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use argand::Error;
+use argand::{Argument, Error};
 
 /// Why a command stopped. Messages start with the path or argument they are about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,12 +27,14 @@ impl Failure {
     /// What the library says of an argument, under the name that users of the command line know.
     pub(crate) fn argument(error: &Error) -> Self {
         Self::Input(match error {
-            // Not an option: the columns are those of the files.
-            Error::Invalid { argument, expected, received } if argument == "input_dim" => {
-                format!("IN: expected {expected}, got {received}")
-            }
             Error::Invalid { argument, expected, received } => {
-                format!("--{}: expected {expected}, got {received}", argument.replace('_', "-"))
+                let name = match argument {
+                    // Not an option: the columns are those of the files.
+                    Argument::InputDim => "IN".to_owned(),
+                    Argument::Methods => "--method".to_owned(),
+                    other => format!("--{}", other.to_string().replace('_', "-")),
+                };
+                format!("{name}: expected {expected}, got {received}")
             }
             other => other.to_string(),
         })

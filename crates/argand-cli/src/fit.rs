@@ -9,7 +9,7 @@ use argand::model::{
     GpClassifier, GpOptions, GpRegressor, Gram, Labels, Pipeline, PreparationFit, Recipe, Ridge, RidgePath, Scaling,
     Variances,
 };
-use argand::{Error, FeatureMap};
+use argand::{Argument, Error, FeatureMap};
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::{Classes, Dataset, LabelSource, Part, Split, Task};
@@ -309,7 +309,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         };
         let preparation = prepare(arguments.scaling, &training, dims, &task)?;
         let recipe = Recipe { preparation, spec: spec.clone() };
-        let pipeline = recipe.sample::<f32>().map_err(|error| Failure::argument(&error))?;
+        let pipeline = recipe.pipeline::<f32>().map_err(|error| Failure::argument(&error))?;
         // With what was fitted for spherical random features.
         let recipe = pipeline.recipe();
         let work =
@@ -416,7 +416,7 @@ impl Work<'_> {
     /// What the library says of an option.
     fn wrong(&self, error: &Error) -> Failure {
         match error {
-            Error::Invalid { argument, .. } if ["labels", "rows", "gram"].contains(&argument.as_str()) => {
+            Error::Invalid { argument: Argument::Labels | Argument::Rows | Argument::Gram, .. } => {
                 Failure::input(self.training.labels.path(), error)
             }
             Error::TooLarge { .. } => Failure::Input(format!("{error} (--memory-limit)")),
@@ -535,7 +535,7 @@ impl Work<'_> {
                 let views = pass.inputs().views();
                 let trained = views.and_then(|views| trainer.train_block(&self.pipeline, &views, pass.classes()));
                 trained.map_err(|error| match error {
-                    Error::Invalid { argument, .. } if argument == "gradients" => {
+                    Error::Diverged => {
                         Failure::Input("--learning-rate: training diverges; lower it, or scale the rows".to_owned())
                     }
                     other => pass.inputs().explain(other),

@@ -98,10 +98,10 @@ pub(crate) fn kernel(spec: &Spec) -> String {
 }
 
 fn describe(spec: &Spec) -> Result<Vec<(&'static str, String)>, argand::Error> {
-    let layout = match spec.method.field {
+    let layout = match spec.method.field() {
         Field::Real => "real".to_owned(),
-        Field::ComplexToReal => format!("{0} real parts, then {0} imaginary parts", spec.rows()),
-        Field::Complex => format!("{} complex numbers", spec.rows()),
+        Field::ComplexToReal => format!("{0} real parts, then {0} imaginary parts", spec.outputs()),
+        Field::Complex => format!("{} complex numbers", spec.outputs()),
     };
     let inputs = match &spec.inputs {
         InputDims::Same(dim) => format!("1 table with {dim} columns"),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use argand::rng::{Purpose, Stream};
-use argand::{Error, Input, InputDims, Kernel, Rows, Scalar, SparseRows};
+use argand::{Argument, Error, Input, InputDims, Kernel, Rows, Scalar, SparseRows};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Failure;
@@ -212,9 +212,7 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
                 let width: usize = views.iter().filter(dense).map(Input::columns).sum();
                 keep = (SAMPLE_BYTES / size_of::<T>() / width.max(1)).clamp(FEWEST_SAMPLED, MOST_SAMPLED);
             }
-            for (index, view) in views.iter().enumerate() {
-                view.check_finite(&format!("input {index}")).map_err(|error| self.explain(error))?;
-            }
+            argand::check_finite(&views).map_err(|error| self.explain(error))?;
             for row in 0..rows {
                 // Vitter's algorithm R: every row has the same chance to be among those kept.
                 let place = if total < keep {
@@ -337,8 +335,7 @@ fn explain<T: Scalar>(error: Error, in_file: impl Fn(usize) -> usize, paths: &[P
     let all = names(paths);
     match error {
         Error::NotFinite { argument, row, column, value } => {
-            // Several inputs are called "input 0", "input 1", …; a single one is "input".
-            let index = argument.rsplit(' ').next().and_then(|index| index.parse().ok()).unwrap_or(0);
+            let index = if let Argument::Input(Some(index)) = argument { index } else { 0 };
             let path: &Path = paths.get(index).map_or(Path::new(""), PathBuf::as_path);
             let row = in_file(row);
             let rounded = if value.is_infinite() && T::NAME == "f32" { advice } else { "" };

@@ -8,7 +8,7 @@ use argand::model::online::SoftmaxClassifier;
 use argand::model::{
     Archive, GpClassifier, GpRegressor, Labels, POSTERIOR_SAMPLES, Recipe, Ridge, largest, mean_negative_log_likelihood,
 };
-use argand::{Error, Rows};
+use argand::{Error, FileFault, Rows};
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::{Classes, Task};
@@ -83,22 +83,33 @@ impl NamedModel {
             "gp-classifier" => Model::GpClassifier(GpClassifier::from_archive(archive)?),
             "gp-regressor" => Model::GpRegressor(GpRegressor::from_archive(archive)?),
             "softmax" => Model::Softmax(SoftmaxClassifier::from_archive(archive)?),
-            other => return Err(Error::Archive(format!("it is a file of \"{other}\", which is no model"))),
+            other => {
+                return Err(Error::Archive(FileFault::Content(format!(
+                    "it is a file of \"{other}\", which is no model"
+                ))));
+            }
         };
         let task = match (model.classes(), note.classes) {
             (None, _) => Task::Regression,
-            (Some(count), _) if count < 2 => return Err(Error::Archive(format!("it has {count} classes"))),
+            (Some(count), _) if count < 2 => {
+                return Err(Error::Archive(FileFault::Content(format!("it has {count} classes"))));
+            }
             (Some(count), None) => {
                 Task::Classification((0..count).map(|class| class.to_string()).collect::<Vec<_>>().into())
             }
             (Some(count), Some(names)) if names.len() == count => Task::Classification(names.into()),
             (Some(count), Some(names)) => {
-                return Err(Error::Archive(format!("it has {count} classes and names for {}", names.len())));
+                return Err(Error::Archive(FileFault::Content(format!(
+                    "it has {count} classes and names for {}",
+                    names.len()
+                ))));
             }
         };
         let columns = model.columns();
         if columns != 1 && task == Task::Regression {
-            return Err(Error::Archive(format!("it predicts {columns} numbers at once; this command knows one")));
+            return Err(Error::Archive(FileFault::Content(format!(
+                "it predicts {columns} numbers at once; this command knows one"
+            ))));
         }
         Ok(Self { model, task, label_column: note.label_column })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use argand::plan::{Candidate, Goal, Plan, Request};
 use argand::theory::Source;
-use argand::{Error, Method, Spec};
+use argand::{Argument, Error, Method, Spec};
 use indicatif::{HumanCount, ProgressBar};
 
 use crate::failure::Failure;
@@ -114,7 +114,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     request.seed = arguments.seed;
     request.sampling.seed = arguments.seed;
     // Whatever is wrong with the request is found before the file is read.
-    request.validate().map_err(|error| argument(&error))?;
+    request.validate().map_err(|error| Failure::argument(&error))?;
     if let Some(path) = arguments.save_spec.as_deref() {
         output::check_free("--save-spec", path, arguments.inputs.iter())?;
     }
@@ -135,15 +135,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             "{}: the kernel of these rows overflows; scale them to unit norm, or use a smaller --gamma",
             files()
         )),
-        Error::Invalid { argument, expected, received } if argument == "input" => {
+        Error::Invalid { argument: Argument::Input(_), expected, received } => {
             Failure::Input(format!("{}: expected {expected}, got {received}", files()))
         }
-        other => argument(&other),
+        other => Failure::argument(&other),
     })?;
     if arguments.json {
         print(&plan.to_json())?;
     } else {
-        let any = Spec { kernel, inputs: request.inputs.clone(), ..Spec::new(1, 1, 2) };
+        let any = Spec::new(request.inputs.clone()).with_kernel(kernel);
         let columns: Vec<String> = request.inputs.as_slice().iter().map(usize::to_string).collect();
         let header = format!(
             "Kernel {} on {} rows x {} columns\n\n",
@@ -160,16 +160,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         file.commit()?;
     }
     Ok(())
-}
-
-/// What the library says of an argument, under the name that users of the command line know.
-fn argument(error: &Error) -> Failure {
-    match error {
-        Error::Invalid { argument, expected, received } if argument == "methods" => {
-            Failure::Input(format!("--method: expected {expected}, got {received}"))
-        }
-        other => Failure::argument(other),
-    }
 }
 
 /// A number of seconds in three digits.

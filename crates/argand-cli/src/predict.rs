@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let begun = Instant::now();
     let rows = on_threads(arguments.threads, || {
-        let pipeline = named.model.recipe().sample::<f32>();
+        let pipeline = named.model.recipe().pipeline::<f32>();
         let pipeline = pipeline.map_err(|error| Failure::input(&arguments.model, error))?;
         if !arguments.quiet {
             inputs.show_progress("");

@@ -58,13 +58,14 @@ impl SketchArguments {
         }
         let (kernel, inputs) = self.kernel.kernel(columns)?;
         let mut method = self.method;
-        if self.craft_dim.is_some() {
-            if method.craft.is_none() {
+        if let Some(craft_dim) = self.craft_dim {
+            if method.craft().is_none() {
                 return Err(Failure::Input(format!("--craft-dim: expected a craft- method, got {method}")));
             }
-            method.craft = self.craft_dim;
+            method = method.with_craft_dim(craft_dim);
         }
-        let spec = Spec { kernel, inputs, features: self.features, method, seed: self.seed, spherical: None };
+        let spec =
+            Spec::new(inputs).with_kernel(kernel).with_features(self.features).with_method(method).with_seed(self.seed);
         spec.validate().map_err(|error| Failure::argument(&error))?;
         Ok(spec)
     }

@@ -95,14 +95,14 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
     }
     // Both files are created before the work, so that a bad path is found at once, and appear after it.
     let mut spec_file = arguments.save_spec.as_deref().map(AtomicFile::create).transpose()?;
-    let columns = match spec.method.field {
-        Field::Complex => Columns::Complex(spec.rows()),
+    let columns = match spec.method.field() {
+        Field::Complex => Columns::Complex(spec.outputs()),
         Field::Real | Field::ComplexToReal => Columns::Real(spec.features),
     };
     let mut writer = table::create::<T>(&arguments.output, columns)?;
     let begun = Instant::now();
     let rows = on_threads(arguments.threads, || {
-        let sketch = spec.sample_within::<T>(limit).map_err(wrong)?;
+        let sketch = spec.sketch_within::<T>(limit).map_err(wrong)?;
         if let (Some(file), Some(path)) = (&mut spec_file, &arguments.save_spec) {
             // The sketch's own spec: it also holds what was fitted.
             let written = file.write_all(sketch.spec().to_json().as_bytes()).and_then(|()| file.flush());

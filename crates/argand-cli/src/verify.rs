@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use argand::verify::{Comparison, Effort, Verification, z_bound};
-use argand::{Error, Method, Spec};
+use argand::{Argument, Error, Method, Spec};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => {
             let (kernel, dims) = arguments.kernel.kernel(inputs.columns())?;
             let spec = |&method: &Method| {
-                Spec { kernel, inputs: dims.clone(), ..Spec::new(1, 1, arguments.features) }.with_method(method)
+                Spec::new(dims.clone()).with_kernel(kernel).with_features(arguments.features).with_method(method)
             };
             arguments.method.iter().map(spec).collect()
         }
@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let sample = inputs.sample(arguments.rows, arguments.seed)?;
     let files = inputs::names(&arguments.inputs);
     let wrong = |error: Error| match &error {
-        Error::Invalid { argument, expected, received } if argument == "input" => {
+        Error::Invalid { argument: Argument::Input(_), expected, received } => {
             Failure::Input(format!("{files}: expected {expected}, got {received}"))
         }
         Error::Overflow { .. } => {

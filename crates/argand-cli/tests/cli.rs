@@ -21,17 +21,17 @@ use support::*;
 fn every_format_gives_the_features_of_the_library() {
     let table = Table::new(200, 3);
     for mut method in Method::all() {
-        method.craft = method.craft.map(|_| 32);
-        let mut spec = Spec::new(3, 3, 10).with_method(method).with_seed(7);
+        method = method.with_craft_dim(32);
+        let mut spec = Spec::polynomial(3).with_degree(3).with_features(10).with_method(method).with_seed(7);
         (spec.kernel.gamma, spec.kernel.coef0) = (0.5, 0.5);
         let expected = bits(&table.features(&spec));
         let workspace = Workspace::new();
         for input in INPUTS {
             workspace.write(input, table.file(input));
             let flags = "--degree 3 --features 10 --gamma 0.5 --coef0 0.5 --seed 7";
-            let craft = if method.craft.is_some() { "--craft-dim 32" } else { "" };
+            let craft = if method.craft().is_some() { "--craft-dim 32" } else { "" };
             workspace.succeed(&format!("transform {input} -o z.npy --method {method} {craft} {flags}"));
-            let (dtype, columns) = if method.field == argand::Field::Complex { ("<c8", 5) } else { ("<f4", 10) };
+            let (dtype, columns) = if method.field() == argand::Field::Complex { ("<c8", 5) } else { ("<f4", 10) };
             assert_eq!(bits(&parse_npy(&workspace.read("z.npy"), dtype, 200, columns)), expected, "{method} {input}");
         }
     }
@@ -41,7 +41,7 @@ fn every_format_gives_the_features_of_the_library() {
 fn every_input_goes_to_every_output() {
     let table = Table::new(200, 3);
     let workspace = Workspace::new();
-    let expected = bits(&table.features(&Spec::new(3, 2, 10)));
+    let expected = bits(&table.features(&Spec::polynomial(3).with_degree(2).with_features(10)));
     for input in INPUTS {
         workspace.write(input, table.file(input));
         for output in OUTPUTS {
@@ -88,8 +88,8 @@ fn several_inputs_are_factors() {
     }
     let singles = tables.each_ref().map(Table::singles);
     let views: Vec<_> = tables.iter().zip(&singles).map(|(table, singles)| table.view(singles)).collect();
-    let spec = Spec::distinct(&[3, 1, 6], 8).with_seed(5);
-    let expected: Vec<f32> = spec.sample().unwrap().transform(&views).unwrap();
+    let spec = Spec::tensor_product(&[3, 1, 6]).with_features(8).with_seed(5);
+    let expected: Vec<f32> = spec.sketch().unwrap().transform(&views).unwrap();
     workspace.succeed("transform a.csv b.npy c.libsvm -o z.npy --features 8 --seed 5 --save-spec s.json");
     assert_eq!(bits(&parse_npy(&workspace.read("z.npy"), "<f4", 50, 8)), bits(&expected));
     workspace.succeed("transform a.csv b.npy c.libsvm -o same.npy --spec s.json");
@@ -281,7 +281,7 @@ fn a_reader_that_leaves_early_is_no_failure() {
 #[test]
 fn wrong_usage() {
     let workspace = Workspace::with_table();
-    workspace.write("s.json", Spec::new(3, 2, 8).to_json());
+    workspace.write("s.json", Spec::polynomial(3).with_degree(2).with_features(8).to_json());
     for (arguments, words) in [
         ("", &["Usage: argand"][..]),
         ("sketch x.npy", &["'sketch'"]),
@@ -397,7 +397,7 @@ fn files_that_cannot_be_are_named() {
 #[test]
 fn specs_that_do_not_fit_are_named() {
     let workspace = Workspace::with_table();
-    let good = Spec::new(3, 2, 8).to_json();
+    let good = Spec::polynomial(3).with_degree(2).with_features(8).to_json();
     for (from, to, word) in [
         ("\"seed\": 0", "\"seed\": 0, \"colour\": 1", "colour"),
         ("\"version\": 1", "\"version\": 2", "version 2 is newer than 1"),
@@ -425,8 +425,8 @@ fn specs_that_do_not_fit_are_named() {
     workspace.write("s.json", good.replace(": 8", ": 1048576").replace(": 2,", ": 1000000,"));
     workspace.refuse("transform x.npy -o out.npy --spec s.json", &["the limit of 4294967296", "--memory-limit"]);
     // For other columns, or another number of tables.
-    workspace.write("s.json", Spec::new(2, 2, 8).to_json());
-    workspace.write("two.json", Spec::distinct(&[3, 3], 8).to_json());
+    workspace.write("s.json", Spec::polynomial(2).with_degree(2).with_features(8).to_json());
+    workspace.write("two.json", Spec::tensor_product(&[3, 3]).with_features(8).to_json());
     for input in INPUTS {
         workspace.write(input, Table::new(6, 3).file(input));
         let words = if input == "x.libsvm" { "line 1 (counted from 1) has index 3" } else { "has 3 columns" };
@@ -435,7 +435,7 @@ fn specs_that_do_not_fit_are_named() {
         workspace.refuse(&format!("transform {input} -o out.npy --spec two.json"), &[words]);
     }
     // A LIBSVM file need not use the last columns.
-    workspace.write("s.json", Spec::new(9, 2, 8).to_json());
+    workspace.write("s.json", Spec::polynomial(9).with_degree(2).with_features(8).to_json());
     workspace.succeed("transform x.libsvm -o z.npy --spec s.json");
     workspace.refuse("transform x.csv -o out.npy --spec s.json", &["x.csv: has 3 columns; the spec is for 9"]);
 }

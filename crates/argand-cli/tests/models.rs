@@ -227,10 +227,10 @@ fn numbers_are_predicted_as_the_library_does() {
     workspace.succeed(&format!("{fit} --model ridge --lambda 0.01"));
     workspace.succeed("predict m train.npy -o p.npy");
 
-    let mut spec = Spec::new(2, 2, 32).with_seed(5);
+    let mut spec = Spec::polynomial(2).with_degree(2).with_features(32).with_seed(5);
     spec.kernel.coef0 = 1.0;
     let recipe = Recipe::from(spec);
-    let pipeline = recipe.sample::<f32>().unwrap();
+    let pipeline = recipe.pipeline::<f32>().unwrap();
     let singles = table.singles();
     let inputs: [Input<'_, f32>; 1] = [table.view(&singles)];
     let mut gram = Gram::new(&recipe, Targets::Values(1)).unwrap();

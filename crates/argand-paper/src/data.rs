@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use argand::model::{PreparationFit, Scaling};
 use argand::rng::{Purpose, Stream};
-use argand::{Input, Rows};
+use argand::{Argument, Input, Rows};
 use sha2::{Digest, Sha256};
 
 use crate::Error;
@@ -78,7 +78,8 @@ impl Dataset {
                     "{name}: expected 10 or more rows of as many columns each, got {what}"
                 )));
             }
-            Input::from(part.rows()?).check_finite(name)?;
+            let finite = Input::from(part.rows()?).check_finite(Argument::Data);
+            finite.map_err(|error| Error::Data(format!("{name}: {error}")))?;
             for values in part.values.chunks(1 << 14) {
                 hash.update(values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
             }

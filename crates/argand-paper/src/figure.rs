@@ -173,6 +173,18 @@ pub enum Mark {
 pub const COLOURS: [(u8, u8, u8); 7] =
     [(0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233), (90, 90, 90)];
 
+/// The colours of bases, in the order of [`Base::all`]; the first ones are those of [`COLOURS`].
+const BASE_COLOURS: [(u8, u8, u8); 8] = [
+    (230, 159, 0),
+    (86, 180, 233),
+    (213, 94, 0),
+    (0, 158, 115),
+    (0, 114, 178),
+    (90, 90, 90),
+    (150, 100, 40),
+    (120, 60, 160),
+];
+
 impl Style {
     /// A solid line in one of [`COLOURS`].
     #[must_use]
@@ -184,20 +196,16 @@ impl Style {
     /// triangles for CRAFT.
     #[must_use]
     pub fn of(method: Method) -> Self {
-        let colour = match method.base {
-            Base::Gaussian => (230, 159, 0),
-            Base::Rademacher => (86, 180, 233),
-            Base::ProductSrht => (213, 94, 0),
-            Base::TensorSrht => (0, 158, 115),
-            Base::TensorSketch => (0, 114, 178),
-            Base::Spherical => (204, 121, 167),
+        let colour = match method.base().and_then(|base| Base::all().position(|other| other == base)) {
+            Some(place) => BASE_COLOURS[place % BASE_COLOURS.len()],
+            None => (204, 121, 167),
         };
-        let mark = match (method.craft, method.shape) {
+        let mark = match (method.craft(), method.shape()) {
             (Some(_), _) => Mark::Triangle,
-            (None, Shape::Flat) => Mark::Dot,
+            (None, None | Some(Shape::Flat)) => Mark::Dot,
             (None, _) => Mark::Cross,
         };
-        Self { colour, dashed: method.field == Field::Real, mark }
+        Self { colour, dashed: method.field() == Field::Real, mark }
     }
 }
 

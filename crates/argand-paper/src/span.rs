@@ -81,7 +81,9 @@ impl<'a> Spanned<'a> {
         let Some(basis) = &self.basis else { return Ok(recipe) };
         // A real sketch has any number of features.
         let method = "rademacher".parse()?;
-        Ok(Spec { features: basis.ncols(), method, spherical: None, ..recipe.spec }.into())
+        let mut spec = recipe.spec.with_features(basis.ncols()).with_method(method);
+        spec.spherical = None;
+        Ok(spec.into())
     }
 
     /// As [`Pipeline::for_each_block`].
@@ -143,11 +145,12 @@ mod tests {
 
     /// A sketch of random rows in four columns.
     fn problem(degree: usize, features: usize, method: &str) -> (Pipeline<f32>, Vec<f32>) {
-        let mut spec = Spec::new(4, degree, features).with_method(method.parse().unwrap());
+        let mut spec =
+            Spec::polynomial(4).with_degree(degree).with_features(features).with_method(method.parse().unwrap());
         (spec.kernel.gamma, spec.kernel.coef0) = (0.5, 0.5);
         let mut stream = Stream::new(1, Purpose::Sample, 0, 0);
         let rows = (0..ROWS * 4).map(|_| f32::from_f64(stream.complex_normal().0)).collect();
-        (Recipe::from(spec).sample::<f32>().unwrap(), rows)
+        (Recipe::from(spec).pipeline::<f32>().unwrap(), rows)
     }
 
     /// The features of all rows.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use argand::rng::STREAM_VERSION;
+use argand::rng::StreamVersion;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -32,7 +32,8 @@ struct Stored<C, R> {
 
 /// Where the result for a configuration is kept: its name is the hash of the configuration.
 fn place<C: Serialize>(folder: &Path, config: &C) -> Result<PathBuf, Error> {
-    let config = serde_json::to_vec(&(STREAM_VERSION, config)).map_err(|error| Error::Internal(error.to_string()))?;
+    let config = serde_json::to_vec(&(StreamVersion::LATEST.number(), config))
+        .map_err(|error| Error::Internal(error.to_string()))?;
     let hash = Sha256::digest(&config);
     let name: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     Ok(folder.join(format!("{name}.json")))

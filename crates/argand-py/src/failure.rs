@@ -1,22 +1,23 @@
 //! Errors of the library, under the names that Python users know.
 
-use argand::Error;
+use argand::{Argument, Error};
 use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;
 
 /// The keyword or attribute that Python users know an argument of the library by.
-fn python_name(argument: &str) -> String {
+fn python_name(argument: Argument) -> String {
     let name = match argument {
-        "input" | "inputs" | "rows" => "X",
-        "input_dim" => "dims",
-        "features" => "n_components",
-        "max_features" => "max_components",
-        "lambda" | "noise" => "alpha",
-        "labels" | "classes" | "targets" => "y",
-        "row_starts" => "X.indptr",
-        "columns_of" => "X.indices",
-        "kernel" => "K",
-        other => return other.strip_prefix("input ").map_or_else(|| other.to_owned(), |index| format!("X[{index}]")),
+        Argument::Input(Some(index)) => return format!("X[{index}]"),
+        Argument::Input(None) | Argument::Inputs | Argument::Rows => "X",
+        Argument::InputDim => "dims",
+        Argument::Features => "n_components",
+        Argument::MaxFeatures => "max_components",
+        Argument::Lambda | Argument::Noise => "alpha",
+        Argument::Labels | Argument::Classes | Argument::Targets => "y",
+        Argument::RowStarts => "X.indptr",
+        Argument::ColumnsOf => "X.indices",
+        Argument::Kernel => "K",
+        other => return other.to_string(),
     };
     name.to_owned()
 }
@@ -25,10 +26,11 @@ fn python_name(argument: &str) -> String {
 pub(crate) fn value_error(error: Error) -> PyErr {
     let message = match error {
         Error::Invalid { argument, expected, received } => {
-            format!("{}: expected {expected}, got {received}", python_name(&argument))
+            format!("{}: expected {expected}, got {received}", python_name(argument))
         }
         Error::NotFinite { argument, row, column, value } => {
-            Error::NotFinite { argument: python_name(&argument), row, column, value }.to_string()
+            let name = python_name(argument);
+            format!("{name}: row {row}, column {column} is {value}; only finite numbers can be sketched")
         }
         Error::Overflow { row, dtype } => {
             let wider = if dtype == "f32" { ", or pass float64" } else { "" };
@@ -46,15 +48,4 @@ pub(crate) fn value_error(error: Error) -> PyErr {
         other => other.to_string(),
     };
     PyValueError::new_err(message)
-}
-
-/// The same error for a block that starts at row `start` of the whole table.
-pub(crate) fn in_whole_table(error: Error, start: usize) -> Error {
-    match error {
-        Error::NotFinite { argument, row, column, value } => {
-            Error::NotFinite { argument, row: row.saturating_add(start), column, value }
-        }
-        Error::Overflow { row, dtype } => Error::Overflow { row: row.saturating_add(start), dtype },
-        other => other,
-    }
 }

@@ -8,7 +8,7 @@ use numpy::{Element, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::failure::{in_whole_table, value_error};
+use crate::failure::value_error;
 use crate::running::{interruptible, pool};
 use crate::table::Table;
 
@@ -31,13 +31,13 @@ pub(crate) fn spec(
     seed: u64,
 ) -> PyResult<String> {
     let mut method: Method = method.parse().map_err(value_error)?;
-    method.craft = method.craft.map(|_| craft_dim);
+    method = method.with_craft_dim(craft_dim);
     let inputs = match dims[..] {
         [dim] if !distinct => InputDims::Same(dim),
         _ => InputDims::Distinct(dims),
     };
     let kernel = Kernel { degree, gamma, coef0 };
-    let spec = Spec { kernel, inputs, features: n_components, method, seed, spherical: None };
+    let spec = Spec::new(inputs).with_kernel(kernel).with_features(n_components).with_method(method).with_seed(seed);
     spec.validate().map_err(value_error)?;
     Ok(spec.to_json())
 }
@@ -128,7 +128,7 @@ impl Sketch {
             return Ok(sketch);
         }
         let spec = self.spec.clone();
-        let sketch = interruptible(py, None, move || spec.sample::<T>())?.map_err(value_error)?;
+        let sketch = interruptible(py, None, move || spec.sketch::<T>())?.map_err(value_error)?;
         // If another thread was faster, its sketch is the same.
         Ok(place.get_or_init(|| sketch))
     }
@@ -160,13 +160,8 @@ impl Sketch {
         // Whatever is wrong with indices is found in the whole table, where rows are counted from its start.
         py.detach(|| {
             pool.install(|| {
-                for (index, view) in views.iter().enumerate() {
-                    let input = view.input()?;
-                    if keep {
-                        input.check_finite(&self.argument(index))?;
-                    }
-                }
-                Ok(())
+                let inputs = views.iter().map(|view| view.input()).collect::<Result<Vec<_>, _>>()?;
+                if keep { argand::check_finite(&inputs) } else { Ok(()) }
             })
         })
         .map_err(value_error)?;
@@ -182,20 +177,12 @@ impl Sketch {
                     sketch.transform_into(&inputs, RowsMut::new(part, end - start, columns)?)
                 })
             })
-            .map_err(|error| value_error(in_whole_table(error, first_row.saturating_add(start))))?;
+            .map_err(|error| value_error(error.in_rows_from(first_row.saturating_add(start))))?;
             blocks.learn(begun.elapsed());
             start = end;
             py.check_signals()?;
         }
         Ok(())
-    }
-
-    /// What the library calls table `index`.
-    fn argument(&self, index: usize) -> String {
-        match self.spec.inputs {
-            InputDims::Same(_) => "input".to_owned(),
-            InputDims::Distinct(_) => format!("input {index}"),
-        }
     }
 }
 
@@ -207,8 +194,8 @@ struct Blocks {
 impl Blocks {
     /// A guess that takes some milliseconds even where every weight is multiplied.
     fn new(spec: &Spec, threads: usize) -> Self {
-        let (columns, projected) = (spec.inputs.as_slice().iter().sum::<usize>(), spec.rows());
-        let dense = matches!(spec.method.base, Base::Gaussian | Base::Rademacher | Base::Spherical);
+        let (columns, projected) = (spec.inputs.as_slice().iter().sum::<usize>(), spec.outputs());
+        let dense = matches!(spec.method.base(), None | Some(Base::Gaussian | Base::Rademacher));
         let work = if dense {
             columns.saturating_mul(projected)
         } else {

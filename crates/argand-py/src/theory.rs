@@ -58,7 +58,7 @@ pub(crate) fn advantage<'py>(
     y: Pairs<'py>,
 ) -> PyResult<Bound<'py, PyArray1<f64>>> {
     let spec = Spec::from_json(spec).map_err(value_error)?;
-    let formula = if spec.method.base == Base::Gaussian { gaussian_advantage } else { rademacher_advantage };
+    let formula = if spec.method.base() == Some(Base::Gaussian) { gaussian_advantage } else { rademacher_advantage };
     let pairs = statistics(spec.kernel, &x, &y)?;
     let advantages: Vec<f64> = pairs.iter().map(|pair| formula(pair, spec.kernel.degree, spec.features)).collect();
     Ok(advantages.into_pyarray(py))
@@ -68,7 +68,10 @@ pub(crate) fn advantage<'py>(
 #[pyfunction]
 pub(crate) fn moment_constant(method: &str, t: f64) -> PyResult<f64> {
     let method: Method = method.parse().map_err(value_error)?;
-    theory::moments::moment_constant(method.base, method.field, t).map_err(value_error)
+    let Some(base) = method.base() else {
+        return Err(PyValueError::new_err(format!("method: expected a method with a projection, got {method}")));
+    };
+    theory::moments::moment_constant(base, method.field(), t).map_err(value_error)
 }
 
 /// The order of rows or features that a guarantee needs; `of` is "norm", "matrix product" or "spectrum".
@@ -82,7 +85,7 @@ pub(crate) fn guarantee(
     statistical_dimension: f64,
 ) -> PyResult<(f64, f64)> {
     let method: Method = method.parse().map_err(value_error)?;
-    let guarantee = Guarantee { field: method.field, degree, epsilon, delta };
+    let guarantee = Guarantee { field: method.field(), degree, epsilon, delta };
     let order = match of {
         "norm" => guarantee.norm_rows(),
         "matrix product" => guarantee.matrix_product_features(),

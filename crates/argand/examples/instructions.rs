@@ -15,7 +15,8 @@ fn measured(sketch: &Sketch<f32>, x: &[f32], out: &mut [f32]) -> Result<(), arga
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let method = std::env::args().nth(1).ok_or("name a method")?.parse()?;
-    let sketch = Spec::new(DIM, DEGREE, FEATURES).with_method(method).sample::<f32>()?;
+    let sketch =
+        Spec::polynomial(DIM).with_degree(DEGREE).with_features(FEATURES).with_method(method).sketch::<f32>()?;
     let x = vec![0.125; ROWS * DIM];
     let mut out = vec![0.0; ROWS * FEATURES];
     // The main thread does the work, so that all of it is counted.

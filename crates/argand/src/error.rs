@@ -1,19 +1,25 @@
 //! The one error type of the library.
+//!
+//! Errors are data: callers match on variants, [`Argument`]s and [`FileFault`]s, never on words. `Display` gives the message for
+//! people who know the library's own names; the command line and the Python package put theirs in place of [`Argument`].
+
+use std::fmt;
+use std::sync::Arc;
 
 use thiserror::Error;
 
 /// Everything that can go wrong, each with what was expected and what was received.
 ///
-/// Bad input is reported before any work is done on it. Only [`Error::Overflow`] is found while computing; the
-/// caller's output buffer then holds unspecified values.
+/// Bad input is reported before any work is done on it. Only [`Error::Overflow`] and [`Error::Diverged`] are found while
+/// computing; the caller's output buffer then holds unspecified values.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An argument has a value that is not allowed.
     #[error("{argument}: expected {expected}, got {received}")]
     Invalid {
-        /// Name of the argument as users know it.
-        argument: String,
+        /// Which argument.
+        argument: Argument,
         /// What would have been accepted.
         expected: String,
         /// What was given.
@@ -22,8 +28,8 @@ pub enum Error {
     /// An input holds NaN or an infinity.
     #[error("{argument}: row {row}, column {column} is {value}; only finite numbers can be sketched")]
     NotFinite {
-        /// Name of the argument.
-        argument: String,
+        /// Which argument.
+        argument: Argument,
         /// First offending row, counted from 0.
         row: usize,
         /// First offending column in that row, counted from 0.
@@ -52,12 +58,12 @@ pub enum Error {
         /// The limit in force.
         limit: u64,
     },
-    /// A spec file cannot be understood.
+    /// A saved spec cannot be read.
     #[error("spec: {0}")]
-    Json(String),
-    /// A file of a model or of its state cannot be understood.
+    Spec(#[source] FileFault),
+    /// A saved model, or the saved state of one, cannot be read.
     #[error("model file: {0}")]
-    Archive(String),
+    Archive(#[source] FileFault),
     /// A system of equations has no unique solution in the precision at hand.
     #[error("{what} is singular to working precision; {advice}")]
     Singular {
@@ -66,11 +72,183 @@ pub enum Error {
         /// What helps.
         advice: &'static str,
     },
+    /// Training took a step that left the range of the floating-point type.
+    #[error("training diverges; lower the learning rate, or scale the rows")]
+    Diverged,
 }
 
 impl Error {
     /// Shorthand for [`Error::Invalid`].
-    pub(crate) fn invalid(argument: &str, expected: impl ToString, received: impl ToString) -> Self {
-        Self::Invalid { argument: argument.to_owned(), expected: expected.to_string(), received: received.to_string() }
+    pub fn invalid(argument: Argument, expected: impl ToString, received: impl ToString) -> Self {
+        Self::Invalid { argument, expected: expected.to_string(), received: received.to_string() }
     }
+
+    /// The same error for rows that start at row `start` of a larger table.
+    #[must_use]
+    pub fn in_rows_from(self, start: usize) -> Self {
+        match self {
+            Self::NotFinite { argument, row, column, value } => {
+                Self::NotFinite { argument, row: row.saturating_add(start), column, value }
+            }
+            Self::Overflow { row, dtype } => Self::Overflow { row: row.saturating_add(start), dtype },
+            other => other,
+        }
+    }
+}
+
+/// Why a file cannot be read.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum FileFault {
+    /// It is something else.
+    #[error("not an Argand {0} file")]
+    Foreign(&'static str),
+    /// A newer Argand wrote it.
+    #[error("{what} {found} is newer than {newest}, the newest this Argand knows; please upgrade")]
+    Newer {
+        /// Which of its versions.
+        what: &'static str,
+        /// The version found.
+        found: u32,
+        /// The newest version that can be read.
+        newest: u32,
+    },
+    /// Bytes were changed or lost.
+    #[error("damaged: {0}")]
+    Damaged(&'static str),
+    /// It is intact, but what it says cannot be.
+    #[error("{0}")]
+    Content(String),
+    /// Reading or parsing failed.
+    #[error("{0}")]
+    Cause(#[source] Cause),
+}
+
+impl FileFault {
+    /// A fault with a cause.
+    pub fn caused_by(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Cause(Cause(Arc::new(error)))
+    }
+}
+
+/// The error of another library behind one of ours. Two are equal if they say the same.
+#[derive(Debug, Clone)]
+pub struct Cause(Arc<dyn std::error::Error + Send + Sync>);
+
+impl PartialEq for Cause {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl std::error::Error for Cause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// Declares [`Argument`]: a variant and the library's name for each.
+macro_rules! arguments {
+    ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
+        /// What an [`Error`] is about.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Argument {
+            /// A table of rows: its place among several, or `None` for the only one.
+            Input(Option<usize>),
+            $($(#[$doc])* #[doc = concat!("`", $name, "`")] $variant,)*
+        }
+
+        impl fmt::Display for Argument {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    Self::Input(None) => formatter.pad("input"),
+                    Self::Input(Some(index)) => formatter.pad(&format!("input {index}")),
+                    $(Self::$variant => formatter.pad($name),)*
+                }
+            }
+        }
+    };
+}
+
+impl Argument {
+    /// Input `index` of `count`.
+    #[must_use]
+    pub fn input(index: usize, count: usize) -> Self {
+        Self::Input((count > 1).then_some(index))
+    }
+}
+
+arguments! {
+    Alpha "alpha",
+    Approximation "approximation",
+    Base "base",
+    Batch "batch",
+    Biases "biases",
+    Block "block",
+    Candidates "candidates",
+    Classes "classes",
+    Coef0 "coef0",
+    ColumnsOf "columns_of",
+    Cotangent "cotangent",
+    CraftDim "craft_dim",
+    Cross "cross",
+    Data "data",
+    Degree "degree",
+    Delta "delta",
+    Dim "dim",
+    Epochs "epochs",
+    Epsilon "epsilon",
+    Features "features",
+    Gamma "gamma",
+    Gradients "gradients",
+    Gram "gram",
+    InputDim "input_dim",
+    Inputs "inputs",
+    Kernel "kernel",
+    Labels "labels",
+    Lambda "lambda",
+    LearningRate "learning_rate",
+    Map "map",
+    MaxError "max_error",
+    MaxFeatures "max_features",
+    MeasuredRows "measured_rows",
+    Method "method",
+    Methods "methods",
+    Noise "noise",
+    Other "other",
+    Out "out",
+    Pairs "pairs",
+    Parameters "parameters",
+    Patience "patience",
+    Preparation "preparation",
+    Recipe "recipe",
+    RmsError "rms_error",
+    RowStarts "row_starts",
+    Rows "rows",
+    S "s",
+    Samples "samples",
+    Scales "scales",
+    Scaling "scaling",
+    Sketches "sketches",
+    Spherical "spherical",
+    StatisticalDimension "statistical_dimension",
+    StreamVersion "stream_version",
+    Stride "stride",
+    T "t",
+    TargetError "target_error",
+    Targets "targets",
+    TimeBudget "time_budget",
+    TradeOff "trade_off",
+    ValidationLoss "validation_loss",
+    Variance "variance",
+    Weights "weights",
+    X "x",
+    Y "y",
 }

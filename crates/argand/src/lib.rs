@@ -1,7 +1,7 @@
 //! Argand sketches tensor products and polynomial kernels with complex random projections, and hands back real
 //! features.
 //!
-//! A [`Spec`] says what a sketch is; [`Spec::sample`] draws it; the resulting [`Sketch`] is a [`FeatureMap`].
+//! A [`Spec`] says what a sketch is; [`Spec::sketch`] draws it; the resulting [`Sketch`] is a [`FeatureMap`].
 //! It implements "Complex-to-Real Sketches for Tensor Products with Applications to the Polynomial Kernel" (Wacker,
 //! Ohana and Filippone, AISTATS 2023), called *the paper* throughout.
 
@@ -21,8 +21,8 @@ pub mod theory;
 pub mod transform;
 pub mod verify;
 
-pub use error::Error;
-pub use rows::{Indices, Input, Rows, RowsMut, SparseRows};
+pub use error::{Argument, Cause, Error, FileFault};
+pub use rows::{Indices, Input, Rows, RowsMut, SparseRows, check_finite, check_shapes};
 pub use scalar::Scalar;
 pub use sketch::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
 /// The examples of the README, run as tests.
@@ -30,4 +30,4 @@ pub use sketch::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;
 
-pub use spec::{Base, Field, InputDims, Kernel, Method, Shape, Spec};
+pub use spec::{Base, Field, InputDims, Kernel, Method, ProductMethod, Shape, Spec};

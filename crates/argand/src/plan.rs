@@ -6,11 +6,11 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, Par};
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::rows::{Input, OwnedRows, RowsMut};
 use crate::scalar::Scalar;
 use crate::sketch::{DEFAULT_MEMORY_LIMIT, FeatureMap};
-use crate::spec::{Base, Field, InputDims, Kernel, Method, Shape, Spec};
+use crate::spec::{Base, Field, InputDims, Kernel, Method, ProductMethod, Shape, Spec};
 use crate::theory::variance::{Formula, power};
 use crate::theory::{ExpectedError, Predictor, Sampling, Source, choose_rows};
 
@@ -76,24 +76,24 @@ impl Request {
     pub fn validate(&self) -> Result<(), Error> {
         match self.goal {
             Goal::Error(target) if !(target > 0.0 && target.is_finite()) => {
-                return Err(Error::invalid("target_error", "a positive number, for example 0.05", target));
+                return Err(Error::invalid(Argument::TargetError, "a positive number, for example 0.05", target));
             }
             Goal::Features(features) if features < 2 => {
-                return Err(Error::invalid("features", "at least 2", features));
+                return Err(Error::invalid(Argument::Features, "at least 2", features));
             }
             _ => {}
         }
         if self.max_features < 2 {
-            return Err(Error::invalid("max_features", "at least 2", self.max_features));
+            return Err(Error::invalid(Argument::MaxFeatures, "at least 2", self.max_features));
         }
         if let Some(budget) = self.time_budget.filter(|budget| !(*budget > 0.0 && budget.is_finite())) {
-            return Err(Error::invalid("time_budget", "a positive number of seconds per million rows", budget));
+            return Err(Error::invalid(Argument::TimeBudget, "a positive number of seconds per million rows", budget));
         }
         if self.methods.is_empty() {
-            return Err(Error::invalid("methods", "at least one", 0));
+            return Err(Error::invalid(Argument::Methods, "at least one", 0));
         }
-        if let Some(method) = self.methods.iter().find(|method| method.field == Field::Complex) {
-            return Err(Error::invalid("methods", "real or ctr- methods, whose features are real", method));
+        if let Some(method) = self.methods.iter().find(|method| method.field() == Field::Complex) {
+            return Err(Error::invalid(Argument::Methods, "real or ctr- methods, whose features are real", method));
         }
         // Whatever is wrong with the kernel, the inputs or the features is wrong for every method.
         let features = if let Goal::Features(features) = self.goal { features } else { 2 };
@@ -102,7 +102,7 @@ impl Request {
 
     fn spec(&self, method: Method, features: usize) -> Spec {
         let Self { kernel, ref inputs, seed, .. } = *self;
-        Spec { kernel, inputs: inputs.clone(), features, method, seed, spherical: None }
+        Spec::new(inputs.clone()).with_kernel(kernel).with_features(features).with_method(method).with_seed(seed)
     }
 }
 
@@ -114,20 +114,18 @@ fn candidates(degree: usize) -> Vec<Method> {
     methods.extend(
         [Base::ProductSrht, Base::Rademacher, Base::Gaussian].map(|base| Method::flat(base, Field::ComplexToReal)),
     );
-    let flat = Method::flat(Base::ProductSrht, Field::ComplexToReal);
+    let product = |shape, craft| {
+        Method::Product(ProductMethod { base: Base::ProductSrht, field: Field::ComplexToReal, shape, craft })
+    };
     if degree > 2 {
-        methods.push(Method { shape: Shape::Tree, ..flat });
+        methods.push(product(Shape::Tree, None));
     }
     // With three factors the tree is the chain.
     if degree > 3 {
-        methods.push(Method { shape: Shape::Chain, ..flat });
+        methods.push(product(Shape::Chain, None));
     }
-    methods.extend(
-        Method::all()
-            .into_iter()
-            .filter(|&method| method == Method { craft: method.craft, ..flat } && method.craft.is_some()),
-    );
-    methods.push(Method::flat(Base::Spherical, Field::Real));
+    methods.push(product(Shape::Flat, Some(ProductMethod::DEFAULT_CRAFT)));
+    methods.push(Method::Spherical);
     methods
 }
 
@@ -272,7 +270,7 @@ impl Plan {
 /// let plan = plan(&request, &[Rows::new(&x, 200, 16)?.into()], |_| {})?;
 /// let best = plan.best().unwrap();
 /// assert!(best.error.relative <= 0.1);
-/// let sketch = best.spec.sample::<f32>()?;
+/// let sketch = best.spec.sketch::<f32>()?;
 /// # Ok::<(), argand::Error>(())
 /// ```
 pub fn plan<T: Scalar>(request: &Request, inputs: &[Input<'_, T>], step: impl FnMut(&str)) -> Result<Plan, Error> {
@@ -351,7 +349,7 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
             Ok(needed) if needed > self.request.memory_limit => {
                 Some(format!("takes {needed} bytes with {} features", spec.features))
             }
-            Ok(_) if spec.method.base == Base::Spherical && !self.inputs.iter().all(unit) => {
+            Ok(_) if spec.method == Method::Spherical && !self.inputs.iter().all(unit) => {
                 Some("needs rows of unit norm".to_owned())
             }
             Ok(_) => None,
@@ -381,8 +379,8 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
 
     /// The error of a spec by closed form or measurement; rejected if it cannot be measured.
     fn measurable(&mut self, mut spec: Spec) -> Result<Option<(Spec, ExpectedError)>, Error> {
-        if Formula::of(&spec)?.is_none() && spec.method.base == Base::Spherical {
-            spec.spherical.clone_from(&Spec { features: 2, ..spec.clone() }.sample::<T>()?.spec().spherical);
+        if Formula::of(&spec)?.is_none() && spec.method == Method::Spherical {
+            spec.spherical.clone_from(&Spec { features: 2, ..spec.clone() }.sketch::<T>()?.spec().spherical);
         }
         // Large sketches take long to draw: fewer of them, and a wider interval.
         let affordable = usize::try_from(DRAWN_BYTES / spec.memory_bytes::<T>()?.max(1)).unwrap_or(usize::MAX);
@@ -440,7 +438,7 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
         for method in others {
             (self.step)(&format!("measuring the error of {method}"));
             // Spherical features may never reach the target, however many; they start small.
-            let guess = if method.base == Base::Spherical { 512 } else { flat.unwrap_or(1024) };
+            let guess = if method == Method::Spherical { 512 } else { flat.unwrap_or(1024) };
             found.extend(self.search(method, target, guess)?);
         }
         Ok(found)
@@ -461,7 +459,7 @@ impl<T: Scalar, S: FnMut(&str)> Planner<'_, '_, T, S> {
     /// The features with which a measured method reaches the target: the error falls about as 1/√D, and is measured anew at
     /// every guess.
     fn search(&mut self, method: Method, target: f64, guess: usize) -> Result<Option<(Spec, ExpectedError)>, Error> {
-        let most = self.request.max_features.min(method.craft.unwrap_or(MOST_MEASURED)).min(MOST_MEASURED) & !1;
+        let most = self.request.max_features.min(method.craft().unwrap_or(MOST_MEASURED)).min(MOST_MEASURED) & !1;
         let mut spec = self.request.spec(method, next_size(guess.min(most)).min(most));
         let mut reached: Option<(Spec, ExpectedError)> = None;
         let mut previous = f64::INFINITY;
@@ -622,7 +620,7 @@ impl Scale {
         if (T::from_f64(small).to_f64() - small).abs() > 1e-3 * small {
             let expected = "rows whose kernel is not zero: scale them to unit norm, or use a larger gamma";
             let received = format!("kernel values of {:.0e}, too small for {}", self.largest, T::NAME);
-            return Err(Error::invalid("input", expected, received));
+            return Err(Error::invalid(Argument::Input(None), expected, received));
         }
         Ok(())
     }
@@ -668,7 +666,7 @@ fn remarks<T: Scalar>(plan: &Plan, request: &Request, inputs: &[Input<'_, T>]) -
             "The exact polynomial expansion has only {exact} features: use it instead of a sketch, without any error."
         ));
     }
-    if plan.best().is_some_and(|best| best.spec.method.base == Base::Spherical) {
+    if plan.best().is_some_and(|best| best.spec.method == Method::Spherical) {
         notes.push(
             "srf is biased: with more features its error stays above its bias. It needs rows of unit norm, always."
                 .to_owned(),
@@ -740,12 +738,12 @@ fn fastest(mut work: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
 /// Seconds for the features of a million rows.
 fn seconds_per_million<T: Scalar>(spec: &Spec, tables: &[OwnedRows<T>]) -> Result<f64, Error> {
     // Dense weights take long to draw, and their cost is proportional to the features: some are enough.
-    let dense = matches!(spec.method.base, Base::Gaussian | Base::Rademacher);
+    let dense = matches!(spec.method.base(), Some(Base::Gaussian | Base::Rademacher));
     let mut small = spec.clone();
     while dense && small.features > 2048 {
         small.features = (small.features / 2).next_multiple_of(2);
     }
-    let sketch = small.sample_within::<T>(u64::MAX)?;
+    let sketch = small.sketch_within::<T>(u64::MAX)?;
     let time = |rows: usize| -> Result<f64, Error> {
         let taken: Vec<usize> = (0..rows).collect();
         let tables: Vec<OwnedRows<T>> = tables.iter().map(|table| OwnedRows::take(&table.view(), &taken)).collect();
@@ -876,7 +874,7 @@ mod tests {
         assert!(errors.is_sorted() && plan.candidates.iter().all(|candidate| candidate.spec.features == 128));
         assert!(plan.best().unwrap().error.relative <= 1.05 * errors[0]);
         // The kernel of spherical features is another one.
-        let srf = plan.rejected.iter().find(|rejected| rejected.method.base == Base::Spherical).unwrap();
+        let srf = plan.rejected.iter().find(|rejected| rejected.method == Method::Spherical).unwrap();
         assert!(srf.reason.contains("gamma"), "{}", srf.reason);
     }
 

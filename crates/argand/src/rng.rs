@@ -5,13 +5,46 @@
 //! any part of a sketch can be drawn without drawing the rest. Only integer arithmetic, correctly rounded floating
 //! point and the portable `libm` are used: the same spec gives the same numbers on every machine.
 //!
-//! The values are part of the file format: changing them is a breaking change and raises [`STREAM_VERSION`].
+//! The values are part of the file format: changing them is a breaking change and adds a [`StreamVersion`].
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Version of the mapping from spec to random numbers, stored with every spec.
-pub const STREAM_VERSION: u32 = 1;
+use crate::error::FileFault;
+
+/// How random numbers are drawn from a seed. Every version stays drawable: a spec keeps its numbers when a newer one comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StreamVersion {
+    /// Of the first release.
+    V1,
+}
+
+impl StreamVersion {
+    /// What new specs have.
+    pub const LATEST: Self = Self::V1;
+
+    /// The number in files and in the key of a [`Stream`].
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::V1 => 1,
+        }
+    }
+
+    /// The version with this number.
+    ///
+    /// # Errors
+    /// [`FileFault::Newer`] for one that this library does not know yet, [`FileFault::Content`] for one that never was.
+    pub fn from_number(number: u32) -> Result<Self, FileFault> {
+        let newest = Self::LATEST.number();
+        match number {
+            0 => Err(FileFault::Content(format!("stream_version: expected 1 to {newest}, got 0"))),
+            1 => Ok(Self::V1),
+            found => Err(FileFault::Newer { what: "stream_version", found, newest }),
+        }
+    }
+}
 
 /// What a stream's numbers are used for. The name is part of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +97,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The stream for one purpose, factor and block.
+    /// The stream for one purpose, factor and block, of version 1: for draws that no sketch depends on.
     ///
     /// ```
     /// use argand::rng::{Purpose, Stream};
@@ -73,9 +106,15 @@ impl Stream {
     /// ```
     #[must_use]
     pub fn new(seed: u64, purpose: Purpose, factor: u32, block: u32) -> Self {
+        Self::of_version(StreamVersion::V1, seed, purpose, factor, block)
+    }
+
+    /// The stream of a version for one purpose, factor and block.
+    #[must_use]
+    pub fn of_version(version: StreamVersion, seed: u64, purpose: Purpose, factor: u32, block: u32) -> Self {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
-        key[8..12].copy_from_slice(&STREAM_VERSION.to_le_bytes());
+        key[8..12].copy_from_slice(&version.number().to_le_bytes());
         key[12..16].copy_from_slice(b"argd");
         key[16..].copy_from_slice(purpose.name());
         let mut generator = ChaCha8Rng::from_seed(key);

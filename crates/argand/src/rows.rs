@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::lanes;
 use crate::scalar::Scalar;
 
@@ -32,21 +32,22 @@ pub struct RowsMut<'a, T> {
 /// Elements spanned by a table: the last row needs no padding after it.
 fn span(rows: usize, columns: usize, stride: usize) -> Result<usize, Error> {
     if stride < columns {
-        return Err(Error::invalid("stride", format!("at least the {columns} columns"), stride));
+        return Err(Error::invalid(Argument::Stride, format!("at least the {columns} columns"), stride));
     }
     match rows.checked_sub(1) {
         None => Ok(0),
-        Some(before_last) => before_last
-            .checked_mul(stride)
-            .and_then(|start| start.checked_add(columns))
-            .ok_or_else(|| Error::invalid("rows", "a table that fits into memory", format!("{rows} rows of {stride}"))),
+        Some(before_last) => {
+            before_last.checked_mul(stride).and_then(|start| start.checked_add(columns)).ok_or_else(|| {
+                Error::invalid(Argument::Rows, "a table that fits into memory", format!("{rows} rows of {stride}"))
+            })
+        }
     }
 }
 
 fn check_length(length: usize, rows: usize, columns: usize, stride: usize) -> Result<(), Error> {
     let needed = span(rows, columns, stride)?;
     if length < needed || (stride == columns && length != needed) {
-        return Err(Error::invalid("data", format!("{needed} numbers for {rows} x {columns}"), length));
+        return Err(Error::invalid(Argument::Data, format!("{needed} numbers for {rows} x {columns}"), length));
     }
     Ok(())
 }
@@ -229,11 +230,11 @@ impl<'a, T: Scalar> SparseRows<'a, T> {
     ) -> Result<Self, Error> {
         let (row_starts, columns_of) = (row_starts.into(), columns_of.into());
         if row_starts.len() == 0 {
-            return Err(Error::invalid("row_starts", "one entry more than rows", "no entry"));
+            return Err(Error::invalid(Argument::RowStarts, "one entry more than rows", "no entry"));
         }
         if columns_of.len() != values.len() {
             return Err(Error::invalid(
-                "columns_of",
+                Argument::ColumnsOf,
                 format!("as many as the {} values", values.len()),
                 columns_of.len(),
             ));
@@ -243,14 +244,14 @@ impl<'a, T: Scalar> SparseRows<'a, T> {
             let end = row_starts.get(row + 1);
             if end < previous || end > values.len() {
                 return Err(Error::invalid(
-                    "row_starts",
+                    Argument::RowStarts,
                     format!("{previous} to {} after row {row}", values.len()),
                     end,
                 ));
             }
             if let Some(entry) = (previous..end).find(|&entry| columns_of.get(entry) >= columns) {
                 return Err(Error::invalid(
-                    "columns_of",
+                    Argument::ColumnsOf,
                     format!("columns below {columns} in row {row}"),
                     columns_of.get(entry),
                 ));
@@ -325,7 +326,7 @@ impl<T: Scalar> Input<'_, T> {
     ///
     /// # Errors
     /// [`Error::NotFinite`] with the first row and column that is not.
-    pub fn check_finite(&self, argument: &str) -> Result<(), Error> {
+    pub fn check_finite(&self, argument: Argument) -> Result<(), Error> {
         let numbers = match self {
             Self::Dense(rows) => rows.rows() * rows.columns(),
             Self::Sparse(rows) => rows.values.len(),
@@ -349,8 +350,38 @@ impl<T: Scalar> Input<'_, T> {
         };
         let first = |start| block(start).find_map(|row| first_in_row(row).map(|(column, value)| (row, column, value)));
         let Some((row, column, value)) = bad_block.and_then(first) else { return Ok(()) };
-        Err(Error::NotFinite { argument: argument.to_owned(), row, column, value: value.to_f64() })
+        Err(Error::NotFinite { argument, row, column, value: value.to_f64() })
     }
+}
+
+/// Checks that tables have these numbers of columns and equally many rows; returns their number of rows.
+///
+/// # Errors
+/// [`Error::Invalid`] naming the table.
+pub fn check_shapes<T: Scalar>(dims: &[usize], inputs: &[Input<'_, T>]) -> Result<usize, Error> {
+    if inputs.len() != dims.len() || inputs.is_empty() {
+        return Err(Error::invalid(Argument::Inputs, format!("{} tables", dims.len()), inputs.len()));
+    }
+    let rows = inputs[0].rows();
+    for (index, (input, &dim)) in inputs.iter().zip(dims).enumerate() {
+        let argument = Argument::input(index, dims.len());
+        if input.columns() != dim {
+            return Err(Error::invalid(argument, format!("{dim} columns"), input.columns()));
+        }
+        if input.rows() != rows {
+            return Err(Error::invalid(argument, format!("{rows} rows, as the first input"), input.rows()));
+        }
+    }
+    Ok(rows)
+}
+
+/// Checks that tables hold finite numbers.
+///
+/// # Errors
+/// [`Error::NotFinite`] with the first table, row and column that does not.
+pub fn check_finite<T: Scalar>(inputs: &[Input<'_, T>]) -> Result<(), Error> {
+    let count = inputs.len();
+    inputs.iter().enumerate().try_for_each(|(index, input)| input.check_finite(Argument::input(index, count)))
 }
 
 impl<'a, T: Scalar> Input<'a, T> {
@@ -489,16 +520,16 @@ mod tests {
         let mut data = vec![0.0_f32; 300 * 3];
         data[200 * 3 + 2] = f32::NAN;
         data[299 * 3] = f32::INFINITY;
-        let error = Input::from(Rows::new(&data, 300, 3).unwrap()).check_finite("x").unwrap_err();
+        let error = Input::from(Rows::new(&data, 300, 3).unwrap()).check_finite(Argument::X).unwrap_err();
         assert_eq!(error.to_string(), "x: row 200, column 2 is NaN; only finite numbers can be sketched");
         // What lies between rows is nobody's.
         data[200 * 3 + 2] = f32::INFINITY;
-        assert!(Input::from(Rows::with_stride(&data[..299 * 3], 299, 2, 3).unwrap()).check_finite("x").is_ok());
-        let error = Input::from(Rows::with_stride(&data, 300, 2, 3).unwrap()).check_finite("x").unwrap_err();
+        assert!(Input::from(Rows::with_stride(&data[..299 * 3], 299, 2, 3).unwrap()).check_finite(Argument::X).is_ok());
+        let error = Input::from(Rows::with_stride(&data, 300, 2, 3).unwrap()).check_finite(Argument::X).unwrap_err();
         assert_eq!(error.to_string(), "x: row 299, column 0 is inf; only finite numbers can be sketched");
         let sparse =
             SparseRows::new(&[0_u64, 1, 3][..], &[0_u32, 2, 1][..], &[1.0, f64::NAN, f64::NEG_INFINITY], 3).unwrap();
-        let error = Input::from(sparse).check_finite("x").unwrap_err();
+        let error = Input::from(sparse).check_finite(Argument::X).unwrap_err();
         assert_eq!(error.to_string(), "x: row 1, column 1 is -inf; only finite numbers can be sketched");
     }
 }

@@ -2,11 +2,11 @@
 
 use rayon::prelude::*;
 
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::rows::{Input, OwnedRows};
 use crate::scalar::Scalar;
 use crate::sketch::FeatureMap;
-use crate::spec::{Base, Field, Method, Shape, Spec};
+use crate::spec::{Field, Method, Shape, Spec};
 use crate::theory::variance::{Moments, power, variance};
 use crate::theory::{choose_rows, kernel_matrix};
 
@@ -36,10 +36,10 @@ impl Effort {
     /// [`Error::Invalid`] naming the argument.
     pub fn validate(&self) -> Result<(), Error> {
         if self.sketches < 10 {
-            return Err(Error::invalid("sketches", "at least 10", self.sketches));
+            return Err(Error::invalid(Argument::Sketches, "at least 10", self.sketches));
         }
         if self.pairs == 0 && self.diagonal == 0 {
-            return Err(Error::invalid("pairs", "at least 1", 0));
+            return Err(Error::invalid(Argument::Pairs, "at least 1", 0));
         }
         Ok(())
     }
@@ -117,11 +117,11 @@ impl Verification {
     }
 
     fn sketches_for(&self, factor: f64, real: f64, complex: f64, more: f64) -> usize {
-        let Method { field, shape, .. } = self.spec.method;
+        let (field, shape) = (self.spec.method.field(), self.spec.method.shape());
         let degree = self.spec.kernel.degree;
-        let degree = if shape == Shape::Flat { degree } else { degree.min(3) };
+        let degree = if shape == Some(Shape::Flat) { degree } else { degree.min(3) };
         let ratio = if field.is_complex() { complex } else { real };
-        let needed = factor * (power(ratio, degree) / self.spec.rows() as f64 + more);
+        let needed = factor * (power(ratio, degree) / self.spec.outputs() as f64 + more);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturated")]
         let needed = needed.ceil() as usize;
         needed
@@ -130,7 +130,7 @@ impl Verification {
     /// Whether the method is known to be biased, so that its means are reported but not tested.
     #[must_use]
     pub fn is_biased(&self) -> bool {
-        self.spec.method.base == Base::Spherical
+        self.spec.method == Method::Spherical
     }
 
     /// The z-score furthest from 0.
@@ -167,12 +167,12 @@ pub fn z_bound(count: usize, level: f64) -> f64 {
 /// `theory::variance` for what is expected; Hall (1992), *On the removal of skewness by transformation*, for z.
 ///
 /// # Errors
-/// As [`Spec::sample`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit or have no two rows.
+/// As [`Spec::sketch`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit or have no two rows.
 pub fn verify<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], effort: &Effort) -> Result<Verification, Error> {
     effort.validate()?;
     let total = inputs.first().map_or(0, Input::rows);
     if total < 2 {
-        return Err(Error::invalid("input", "at least 2 rows", total));
+        return Err(Error::invalid(Argument::Input(None), "at least 2 rows", total));
     }
     let rows = choose_rows(total, (2 * effort.pairs).max(effort.diagonal).max(2), effort.seed);
     let tables: Vec<OwnedRows<T>> = inputs.iter().map(|input| OwnedRows::take(input, &rows)).collect();
@@ -183,16 +183,16 @@ pub fn verify<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], effort: &Effort) 
     let itself = (0..effort.diagonal.min(rows.len())).map(|row| (row, row));
     let pairs: Vec<(usize, usize)> = different.take(effort.pairs).chain(itself).collect();
 
-    let drawn = spec.sample::<T>()?;
+    let drawn = spec.sketch::<T>()?;
     // What spherical features are fitted to does not depend on the seed.
     let spec = drawn.spec().clone();
     let estimates = (0..effort.sketches)
         .into_par_iter()
         .map(|sketch| {
             let seed = effort.seed.wrapping_add(sketch as u64);
-            let features = spec.clone().with_seed(seed).sample::<T>()?.transform(&taken)?;
+            let features = spec.clone().with_seed(seed).sketch::<T>()?.transform(&taken)?;
             let row = |row: usize| &features[row * spec.features..][..spec.features];
-            Ok(pairs.iter().map(|&(i, j)| estimate(spec.method.field, row(i), row(j))).collect::<Vec<_>>())
+            Ok(pairs.iter().map(|&(i, j)| estimate(spec.method.field(), row(i), row(j))).collect::<Vec<_>>())
         })
         .collect::<Result<Vec<_>, Error>>()?;
 
@@ -207,7 +207,7 @@ pub fn verify<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], effort: &Effort) 
         if !(scale.is_finite() && scale > 0.0) {
             let received = format!("rows {} and {} with a kernel of {scale}", rows[i], rows[j]);
             return Err(Error::invalid(
-                "input",
+                Argument::Input(None),
                 "rows whose kernel is neither zero nor infinite: scale them",
                 received,
             ));
@@ -316,14 +316,19 @@ mod tests {
         let x: Vec<f64> = (0..60).map(|i| f64::from(i * 7 % 11) - 3.0).collect();
         let inputs = [Rows::new(&x, 10, 6).unwrap().into()];
         for method in ["ctr-product-srht", "complex-rademacher", "tensor-sketch", "hierarchical-gaussian"] {
-            let spec = Spec::new(6, 3, 128).with_method(method.parse().unwrap());
+            let spec = Spec::polynomial(6).with_degree(3).with_features(128).with_method(method.parse().unwrap());
             let report = verify(&spec, &inputs, &Effort::default()).unwrap();
             let count = report.scores().count();
             assert_eq!(count, 24, "{method}");
             assert!(report.worst().abs() < z_bound(count, 0.001), "{method}: {report:?}");
         }
         // At a high degree, some hundred sketches tell nothing of the variance.
-        let high = verify(&Spec::new(6, 7, 64), &inputs, &Effort { sketches: 60, ..Effort::default() }).unwrap();
+        let high = verify(
+            &Spec::polynomial(6).with_degree(7).with_features(64),
+            &inputs,
+            &Effort { sketches: 60, ..Effort::default() },
+        )
+        .unwrap();
         assert_eq!(high.scores().count(), 0);
         assert!(high.sketches_for_variances() > 100_000 && high.sketches_for_means() > 60);
         let samples: Vec<f64> = (0..500).map(|i| f64::from(i % 10)).collect();
@@ -333,7 +338,7 @@ mod tests {
     #[test]
     fn too_little_to_verify_is_an_error() {
         let x = [1.0_f32, 2.0];
-        let spec = Spec::new(2, 2, 8);
+        let spec = Spec::polynomial(2).with_degree(2).with_features(8);
         let named = |rows: usize, effort: Effort| {
             let inputs = [Rows::new(&x[..2 * rows], rows, 2).unwrap().into()];
             verify(&spec, &inputs, &effort).unwrap_err().to_string()

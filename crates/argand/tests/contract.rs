@@ -43,12 +43,12 @@ fn features_do_not_depend_on_threads_blocks_or_neighbours() {
             let tables: Vec<Vec<f64>> =
                 inputs.as_slice().iter().zip(1..).map(|(&dim, seed)| uniform(seed, 131 * dim, -1.0, 1.0)).collect();
             let singles: Vec<Vec<f32>> = tables.iter().map(|table| cast(table)).collect();
-            let (double, single) = (spec.sample::<f64>().unwrap(), spec.sample::<f32>().unwrap());
+            let (double, single) = (spec.sketch::<f64>().unwrap(), spec.sketch::<f32>().unwrap());
             conforms(&double, &tables);
             conforms(&single, &singles);
             let want = transform(&double, &tables);
             for block in [1, 16, 17, 48, 1000, usize::MAX] {
-                let sketch = spec.sample::<f64>().unwrap().with_block_rows(block);
+                let sketch = spec.sketch::<f64>().unwrap().with_block_rows(block);
                 assert!(transform(&sketch, &tables) == want, "{method}, blocks of {block}");
             }
         }
@@ -59,10 +59,10 @@ fn features_do_not_depend_on_threads_blocks_or_neighbours() {
 fn spherical_features_conform() {
     let x = uniform(3, 131 * 21, -1.0, 1.0);
     let spec = srf(21, 3, 46).with_seed(3);
-    conforms(&spec.sample::<f64>().unwrap(), std::slice::from_ref(&x));
-    conforms(&spec.sample::<f32>().unwrap(), &[cast(&x)]);
-    let sketch = spec.sample::<f64>().unwrap().with_block_rows(1000);
-    assert_eq!(transform(&sketch, std::slice::from_ref(&x)), transform(&spec.sample::<f64>().unwrap(), &[x]));
+    conforms(&spec.sketch::<f64>().unwrap(), std::slice::from_ref(&x));
+    conforms(&spec.sketch::<f32>().unwrap(), &[cast(&x)]);
+    let sketch = spec.sketch::<f64>().unwrap().with_block_rows(1000);
+    assert_eq!(transform(&sketch, std::slice::from_ref(&x)), transform(&spec.sketch::<f64>().unwrap(), &[x]));
 }
 
 /// From the definition: frequencies drawn again, cosines and sines of plain sums.
@@ -70,7 +70,7 @@ fn spherical_features_conform() {
 fn spherical_features_equal_the_oracle() {
     use argand::rng::{Purpose, Stream};
     for (dim, features) in [(1, 2), (2, 6), (5, 8), (17, 40)] {
-        let sketch = srf(dim, 3, features).with_seed(8).sample::<f64>().unwrap();
+        let sketch = srf(dim, 3, features).with_seed(8).sketch::<f64>().unwrap();
         let fit = sketch.spec().spherical.clone().unwrap();
         let m = features / 2;
         let radii = fit.radii(m, &mut Stream::new(8, Purpose::Radii, 0, 0));
@@ -95,20 +95,20 @@ fn spherical_features_equal_the_oracle() {
 #[test]
 fn spherical_fits_are_saved() {
     let spec = srf(9, 4, 10);
-    let sketch = spec.sample::<f64>().unwrap();
+    let sketch = spec.sketch::<f64>().unwrap();
     let saved = Spec::from_json(&sketch.spec().to_json()).unwrap();
     assert_eq!(&saved, sketch.spec());
     let x = uniform(1, 9, -1.0, 1.0);
-    let again = saved.sample::<f64>().unwrap();
+    let again = saved.sketch::<f64>().unwrap();
     assert_eq!(transform(&again, std::slice::from_ref(&x)), transform(&sketch, std::slice::from_ref(&x)));
     // A fit of something else is refused, and so are kernels that are none on the sphere, and rows without direction.
     let mut other = saved.clone();
     other.kernel.degree = 5;
-    assert!(message(other.sample::<f64>()).contains("spherical"));
+    assert!(message(other.sketch::<f64>()).contains("spherical"));
     let mut other = saved.clone();
     other.kernel.gamma = 1.0;
-    assert!(message(other.sample::<f64>()).contains("gamma"));
-    assert!(message(srf(9, 4, 9).sample::<f64>()).contains("even"));
+    assert!(message(other.sketch::<f64>()).contains("gamma"));
+    assert!(message(srf(9, 4, 9).sketch::<f64>()).contains("even"));
     assert!("ctr-srf".parse::<Method>().is_ok_and(|method| srf(9, 4, 8).with_method(method).validate().is_err()));
     assert!(message(sketch.transform(&[dense(&[0.0; 9], 9).into()])).contains("row 0"));
 }
@@ -117,11 +117,11 @@ fn spherical_fits_are_saved() {
 #[test]
 fn f32_agrees_with_f64() {
     for method in methods() {
-        let mut spec = Spec::new(300, 4, 512).with_method(method);
-        spec.method.craft = spec.method.craft.map(|_| 1024);
+        let mut spec = Spec::polynomial(300).with_degree(4).with_features(512).with_method(method);
+        spec.method = spec.method.with_craft_dim(1024);
         let x: Vec<f64> = uniform(1, 300, 0.0, 0.1).iter().map(|&x| f64::from(x as f32)).collect();
-        let double = transform(&spec.sample::<f64>().unwrap(), std::slice::from_ref(&x));
-        let single = transform(&spec.sample::<f32>().unwrap(), &[cast(&x)]);
+        let double = transform(&spec.sketch::<f64>().unwrap(), std::slice::from_ref(&x));
+        let single = transform(&spec.sketch::<f32>().unwrap(), &[cast(&x)]);
         let tolerance = rounding::<f32>(&spec, &[&x]);
         for (a, b) in double.iter().zip(single) {
             assert!((a - f64::from(b)).abs() <= tolerance, "{method}: {a} {b}");
@@ -131,7 +131,7 @@ fn f32_agrees_with_f64() {
 
 /// The adjoint of one sketch against central differences of ⟨g, Φ(x)⟩, in every coordinate.
 fn check_gradient(spec: &Spec, rows: usize) {
-    let sketch: Sketch<f64> = spec.sample().unwrap();
+    let sketch: Sketch<f64> = spec.sketch().unwrap();
     let dims = sketch.input_dims().to_vec();
     let mut tables: Vec<Vec<f64>> =
         dims.iter().zip(1..).map(|(&dim, seed)| uniform(seed, rows * dim, -1.0, 1.0)).collect();
@@ -190,11 +190,11 @@ fn gradients_match_finite_differences() {
 #[test]
 fn gradients_do_not_depend_on_the_form_of_the_input() {
     for method in methods() {
-        let spec = Spec::new(9, 3, 20).with_method(method);
+        let spec = Spec::polynomial(9).with_degree(3).with_features(20).with_method(method);
         let rows = 37;
         let x: Vec<f64> = uniform(4, rows * 9, -1.0, 1.0).iter().map(|&x| x.max(0.0)).collect();
         let cotangent = uniform(5, rows * 20, -1.0, 1.0);
-        let (sketch, single) = (spec.sample::<f64>().unwrap(), spec.sample::<f32>().unwrap());
+        let (sketch, single) = (spec.sketch::<f64>().unwrap(), spec.sketch::<f32>().unwrap());
         let vjp = |input: Input<'_, f64>, threads: usize| {
             let mut out = vec![0.0; rows * 9];
             let mut gradient = [RowsMut::new(&mut out, rows, 9).unwrap()];
@@ -223,9 +223,9 @@ proptest! {
     /// Φ(cx) = c^p Φ(x) without a constant, for powers of two, where scaling is exact.
     #[test]
     fn homogeneous(dim in 1_usize..40, degree in 1_usize..5, half in 1_usize..40, seed: u64, which in 0_usize..75) {
-        let mut spec = Spec::new(dim, degree, 2 * half).with_seed(seed).with_method(methods()[which]);
-        spec.method.craft = spec.method.craft.map(|_| 2 * half + 6);
-        let sketch = spec.sample::<f64>().unwrap();
+        let mut spec = Spec::polynomial(dim).with_degree(degree).with_features(2 * half).with_seed(seed).with_method(methods()[which]);
+        spec.method = spec.method.with_craft_dim(2 * half + 6);
+        let sketch = spec.sketch::<f64>().unwrap();
         let x = uniform(seed, dim, -1.0, 1.0);
         let doubled: Vec<f64> = x.iter().map(|x| 2.0 * x).collect();
         let factor = 2_f64.powi(degree as i32);
@@ -236,9 +236,9 @@ proptest! {
     /// Linear in each of several distinct inputs.
     #[test]
     fn multilinear(first in 1_usize..20, second in 1_usize..20, half in 1_usize..20, seed: u64, which in 0_usize..75) {
-        let mut spec = Spec::distinct(&[first, second], 2 * half).with_seed(seed).with_method(methods()[which]);
-        spec.method.craft = spec.method.craft.map(|_| 2 * half + 6);
-        let sketch = spec.sample::<f64>().unwrap();
+        let mut spec = Spec::tensor_product(&[first, second]).with_features(2 * half).with_seed(seed).with_method(methods()[which]);
+        spec.method = spec.method.with_craft_dim(2 * half + 6);
+        let sketch = spec.sketch::<f64>().unwrap();
         let (x, y) = (uniform(seed, first, -1.0, 1.0), uniform(seed ^ 1, first, -1.0, 1.0));
         let other = uniform(seed ^ 2, second, -1.0, 1.0);
         let sum: Vec<f64> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
@@ -252,13 +252,13 @@ proptest! {
     #[test]
     fn specs_round_trip(dim in 1_usize..1000, degree in 1_usize..9, half in 1_usize..1000, seed: u64,
                         gamma in 0.0..1e3_f64, coef0 in 0.0..1e3_f64, which in 0_usize..75, distinct: bool) {
-        let mut spec = if distinct { Spec::distinct(&vec![dim; degree], 2 * half) } else { Spec::new(dim, degree, 2 * half) };
+        let mut spec = if distinct { Spec::tensor_product(&vec![dim; degree]).with_features(2 * half) } else { Spec::polynomial(dim).with_degree(degree).with_features(2 * half) };
         spec = spec.with_seed(seed).with_method(methods()[which]);
         (spec.kernel.gamma, spec.kernel.coef0) = (gamma, coef0);
-        spec.method.craft = spec.method.craft.map(|_| 2 * half + 6);
+        spec.method = spec.method.with_craft_dim(2 * half + 6);
         prop_assert_eq!(Spec::from_json(&spec.to_json()), Ok(spec.clone()));
         let named: Method = spec.method.to_string().parse().unwrap();
-        prop_assert_eq!(Method { craft: spec.method.craft, ..named }, spec.method);
+        prop_assert_eq!(named.with_craft_dim(2 * half + 6), spec.method);
     }
 }
 
@@ -268,7 +268,7 @@ fn message<V: std::fmt::Debug>(result: Result<V, Error>) -> String {
 
 #[test]
 fn bad_inputs_are_errors_and_write_nothing() {
-    let sketch = Spec::distinct(&[3, 2], 4).sample::<f32>().unwrap();
+    let sketch = Spec::tensor_product(&[3, 2]).with_features(4).sketch::<f32>().unwrap();
     let (x, y) = ([1.0_f32; 6], [1.0_f32; 4]);
     let mut out = [-1.0_f32; 8];
     let mut run = |inputs: &[Input<'_, f32>], rows: usize, columns: usize| {
@@ -292,7 +292,7 @@ fn bad_inputs_are_errors_and_write_nothing() {
 
 #[test]
 fn bad_gradients_are_errors() {
-    let sketch = Spec::new(3, 2, 4).sample::<f64>().unwrap();
+    let sketch = Spec::polynomial(3).with_degree(2).with_features(4).sketch::<f64>().unwrap();
     let (x, mut cotangent, mut out) = (vec![1.0; 6], vec![1.0; 8], vec![0.0; 6]);
     let run = |cotangent: Rows<'_, f64>, gradients: &mut [RowsMut<'_, f64>]| {
         message(sketch.vjp_into(&[dense(&x, 3).into()], cotangent, gradients))
@@ -310,15 +310,15 @@ fn bad_gradients_are_errors() {
 #[test]
 fn overflow_is_an_error() {
     for method in methods() {
-        let spec = Spec::new(4, 3, 8).with_method(method);
+        let spec = Spec::polynomial(4).with_degree(3).with_features(8).with_method(method);
         let mut x = vec![1.0_f32; 200 * 4];
         x[70 * 4..72 * 4].fill(1e20);
         x[150 * 4..].fill(f32::MAX);
-        let sketch = spec.sample::<f32>().unwrap();
+        let sketch = spec.sketch::<f32>().unwrap();
         let error = sketch.transform(&[dense(&x, 4).into()]).unwrap_err();
         assert_eq!(error, Error::Overflow { row: 70, dtype: "f32" }, "{method}");
         let wide: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
-        assert!(spec.sample::<f64>().unwrap().transform(&[dense(&wide, 4).into()]).is_ok(), "{method}");
+        assert!(spec.sketch::<f64>().unwrap().transform(&[dense(&wide, 4).into()]).is_ok(), "{method}");
         let (cotangent, mut out) = (vec![1.0; 200 * 8], vec![0.0; 200 * 4]);
         let mut gradient = [RowsMut::new(&mut out, 200, 4).unwrap()];
         let error = sketch.vjp_into(&[dense(&x, 4).into()], dense(&cotangent, 8), &mut gradient).unwrap_err();
@@ -338,15 +338,15 @@ fn huge_sketches_are_refused() {
         (1, 1, 1 << 31, "ctr-rademacher"),
         (1 << 31, 4_000_000_000, 1 << 31, "tensor-srht"),
     ] {
-        let spec = Spec::new(dim, degree, features).with_method(method(name));
-        assert!(matches!(spec.sample::<f32>(), Err(Error::TooLarge { .. })), "{spec:?}");
+        let spec = Spec::polynomial(dim).with_degree(degree).with_features(features).with_method(method(name));
+        assert!(matches!(spec.sketch::<f32>(), Err(Error::TooLarge { .. })), "{spec:?}");
     }
-    let spec = Spec::new(64, 3, 1024);
+    let spec = Spec::polynomial(64).with_degree(3).with_features(1024);
     let needed = spec.memory_bytes::<f64>().unwrap();
-    assert!(spec.sample_within::<f64>(needed).is_ok());
-    assert_eq!(spec.sample_within::<f64>(needed - 1).unwrap_err(), Error::TooLarge { needed, limit: needed - 1 });
+    assert!(spec.sketch_within::<f64>(needed).is_ok());
+    assert_eq!(spec.sketch_within::<f64>(needed - 1).unwrap_err(), Error::TooLarge { needed, limit: needed - 1 });
     // The adjoint keeps all factors' projections and obeys the same limit.
-    let sketch = spec.sample_within::<f64>(needed).unwrap();
+    let sketch = spec.sketch_within::<f64>(needed).unwrap();
     let (x, cotangent, mut out) = (vec![0.0; 64], vec![0.0; 1024], vec![0.0; 64]);
     let mut gradient = [RowsMut::new(&mut out, 1, 64).unwrap()];
     let result = sketch.vjp_into(&[dense(&x, 64).into()], dense(&cotangent, 1024), &mut gradient);
@@ -394,9 +394,13 @@ fn values_are_stable() {
     ];
     for (base, fields) in pinned {
         for (field, want) in [Field::Real, Field::ComplexToReal, Field::Complex].into_iter().zip(fields) {
-            let mut spec = Spec::new(5, 2, 4).with_method(Method::flat(base, field)).with_seed(2024);
+            let mut spec = Spec::polynomial(5)
+                .with_degree(2)
+                .with_features(4)
+                .with_method(Method::flat(base, field))
+                .with_seed(2024);
             spec.kernel.coef0 = 1.0;
-            let got = transform(&spec.sample::<f64>().unwrap(), &[x.to_vec()]);
+            let got = transform(&spec.sketch::<f64>().unwrap(), &[x.to_vec()]);
             assert_eq!(got, want, "{}", spec.method);
         }
     }
@@ -417,10 +421,14 @@ fn composed_values_are_stable() {
         ("srf", [-0.01580335745261752, 0.22328595064494575, 0.7069301619631353, 0.6709272570439979]),
     ];
     for (name, want) in pinned {
-        let mut spec = if name == "srf" { srf(5, 3, 4) } else { Spec::new(5, 3, 4).with_method(name.parse().unwrap()) };
+        let mut spec = if name == "srf" {
+            srf(5, 3, 4)
+        } else {
+            Spec::polynomial(5).with_degree(3).with_features(4).with_method(name.parse().unwrap())
+        };
         spec.seed = 2024;
-        spec.method.craft = spec.method.craft.map(|_| 16);
-        let got = transform(&spec.sample::<f64>().unwrap(), &[x.to_vec()]);
+        spec.method = spec.method.with_craft_dim(16);
+        let got = transform(&spec.sketch::<f64>().unwrap(), &[x.to_vec()]);
         for (got, want) in got.iter().zip(want) {
             assert!((got - want).abs() < 1e-13 * (1.0 + want.abs()), "{name}: {got:?}");
         }

@@ -15,6 +15,6 @@ fn features_are_those_of_the_command_line() {
     let x = numbers(include_str!("fixture/x.csv"), 0);
     let expected = numbers(include_str!("fixture/features.csv"), 1);
     assert_eq!((x.len(), expected.len()), (7 * 5, 7 * 16));
-    let features = spec.sample::<f64>().unwrap().transform(&[Rows::new(&x, 7, 5).unwrap().into()]).unwrap();
+    let features = spec.sketch::<f64>().unwrap().transform(&[Rows::new(&x, 7, 5).unwrap().into()]).unwrap();
     assert_eq!(features, expected);
 }

@@ -34,7 +34,7 @@ fn classify(train: &Part, test: &Part, classes: usize, spec: Spec) -> [f64; 2] {
     let mut fit = PreparationFit::new(Scaling::NonNegative, &[columns]);
     fit.update(&train_rows).unwrap();
     let recipe = Recipe { preparation: fit.finish().unwrap(), spec };
-    let pipeline = recipe.sample::<f32>().unwrap();
+    let pipeline = recipe.pipeline::<f32>().unwrap();
     let mut gram = Gram::new(&recipe, Targets::ClassesApart(classes)).unwrap();
     pipeline
         .for_each_block(&train_rows, |range, features| gram.update(features, Labels::Classes(&train.y[range])))
@@ -52,7 +52,11 @@ fn classify(train: &Part, test: &Part, classes: usize, spec: Spec) -> [f64; 2] {
 }
 
 fn spec(columns: usize, degree: usize, features: usize, method: &str, seed: u64) -> Spec {
-    let mut spec = Spec::new(columns, degree, features).with_method(method.parse().unwrap()).with_seed(seed);
+    let mut spec = Spec::polynomial(columns)
+        .with_degree(degree)
+        .with_features(features)
+        .with_method(method.parse().unwrap())
+        .with_seed(seed);
     spec.kernel = Kernel { degree, gamma: 0.5, coef0: 0.5 };
     spec
 }

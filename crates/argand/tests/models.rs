@@ -28,7 +28,7 @@ fn problem(rows: usize) -> Problem {
     let mut stream = Stream::new(4, Purpose::Sample, 7, 0);
     let x: Vec<f64> = (0..rows * 4).map(|_| 2.0 * stream.uniform() - 1.0).collect();
     let kernel = Kernel { degree: 2, gamma: 0.5, coef0: 0.5 };
-    let mut spec = Spec::new(4, 2, DIM).with_method("gaussian".parse().unwrap());
+    let mut spec = Spec::polynomial(4).with_degree(2).with_features(DIM).with_method("gaussian".parse().unwrap());
     spec.kernel = kernel;
     let (mut features, mut targets, mut classes) = (vec![], vec![], vec![]);
     for row in x.chunks(4) {
@@ -308,7 +308,7 @@ fn long_rows_are_learnt_from_as_short_ones() {
 /// Many more features than dimensions: the rounding of what does not vary is no signal.
 #[test]
 fn noise_is_found_among_redundant_features() {
-    let mut spec = Spec::new(4, 2, 400);
+    let mut spec = Spec::polynomial(4).with_degree(2).with_features(400);
     spec.kernel.coef0 = 1.0;
     let recipe = Recipe::from(spec);
     let mut stream = Stream::new(5, Purpose::Sample, 7, 0);
@@ -318,7 +318,7 @@ fn noise_is_found_among_redundant_features() {
         .map(|x| f64::from(x[0] * x[1] + 0.3 * x[2]) + 0.1 * stream.complex_normal().0 * 2_f64.sqrt())
         .collect();
     let mut gram = Gram::new(&recipe, Targets::Values(1)).unwrap();
-    let pipeline = recipe.sample::<f32>().unwrap();
+    let pipeline = recipe.pipeline::<f32>().unwrap();
     let inputs = [Rows::new(&x, 600, 4).unwrap().into()];
     let summed = pipeline.for_each_block(&inputs, |range, features| {
         gram.update(features, Labels::Values(Rows::new(&y[range.clone()], range.len(), 1)?))
@@ -360,7 +360,7 @@ fn sketches_converge_to_the_exact_process() {
     fit.update(&[Rows::new(&x[..train * 64], train, 64).unwrap().into()]).unwrap();
     let preparation = fit.finish().unwrap();
     let spec = |features: usize, seed: u64| {
-        let mut spec = Spec::new(64, 3, features).with_seed(seed);
+        let mut spec = Spec::polynomial(64).with_degree(3).with_features(features).with_seed(seed);
         spec.kernel = Kernel { degree: 3, gamma: 0.5, coef0: 0.5 };
         spec
     };
@@ -386,7 +386,7 @@ fn sketches_converge_to_the_exact_process() {
         let mut distances = [0.0; 3];
         for seed in 0..seeds {
             let recipe = Recipe { preparation: preparation.clone(), spec: spec(features, seed) };
-            let pipeline = recipe.sample::<f32>().unwrap();
+            let pipeline = recipe.pipeline::<f32>().unwrap();
             let mut gram = Gram::new(&recipe, Targets::ClassesApart(4)).unwrap();
             on_features(&pipeline, &x[..train * 64], |range, features| {
                 gram.update(features, Labels::Classes(&y[range])).unwrap();

@@ -14,7 +14,11 @@ fn plain(base: Base, factor: usize, dim: usize, rows: usize) -> Draw {
 /// d = 1: W is a column of signs, so features are ± x^p/√m, and the oracle can be read off the signs alone.
 #[test]
 fn oracle_in_one_dimension() {
-    let spec = Spec::new(1, 3, 4).with_method(Method::flat(Base::Rademacher, Field::Real)).with_seed(5);
+    let spec = Spec::polynomial(1)
+        .with_degree(3)
+        .with_features(4)
+        .with_method(Method::flat(Base::Rademacher, Field::Real))
+        .with_seed(5);
     let features = oracle_row(&spec, &[&[2.0]]);
     for (row, &feature) in features.iter().enumerate() {
         let sign: f64 = (0..3).map(|factor| matrix(plain(Base::Rademacher, factor, 1, 4))[row][0].0).product();
@@ -39,7 +43,11 @@ fn oracle_of_a_full_hadamard_matrix_is_orthogonal() {
 fn oracle_of_tensor_sketch_is_a_convolution() {
     use argand::rng::{Purpose, Stream};
     let (dim, rows) = (4, 5);
-    let spec = Spec::new(dim, 2, rows).with_method(Method::flat(Base::TensorSketch, Field::Real)).with_seed(5);
+    let spec = Spec::polynomial(dim)
+        .with_degree(2)
+        .with_features(rows)
+        .with_method(Method::flat(Base::TensorSketch, Field::Real))
+        .with_seed(5);
     let x = [1.0, -2.0, 3.0, 0.5];
     let count = |factor: u32| {
         let mut signs = Stream::new(5, Purpose::Signs, factor, 0).small_integers(1, dim).into_iter();
@@ -61,7 +69,8 @@ fn oracle_of_tensor_sketch_is_a_convolution() {
 /// The layouts: complex pairs, CtR halves, and their relation.
 #[test]
 fn oracle_layouts_hold_the_same_numbers() {
-    let spec = |field| Spec::new(3, 2, 8).with_method(Method::flat(Base::Gaussian, field));
+    let spec =
+        |field| Spec::polynomial(3).with_degree(2).with_features(8).with_method(Method::flat(Base::Gaussian, field));
     let x = [0.5, -1.0, 2.0];
     let (pairs, halves) = (oracle_row(&spec(Field::Complex), &[&x]), oracle_row(&spec(Field::ComplexToReal), &[&x]));
     for row in 0..4 {
@@ -94,7 +103,7 @@ fn compare<T: Scalar>(rows: usize) {
             for (gamma, coef0) in [(1.0, 0.0), (0.4, 1.5), (0.0, 2.0)] {
                 let mut spec = spec_for(&inputs, degree, features, method).with_seed(11);
                 (spec.kernel.gamma, spec.kernel.coef0) = (gamma, coef0);
-                let sketch = spec.sample::<T>().unwrap();
+                let sketch = spec.sketch::<T>().unwrap();
                 let tables: Vec<Vec<f64>> = inputs
                     .as_slice()
                     .iter()

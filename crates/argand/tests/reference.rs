@@ -81,10 +81,14 @@ impl Data {
         (0..seeds)
             .map(|seed| {
                 let rows = self.subset(seed);
-                let mut spec = Spec::new(self.columns, degree, features).with_method(method).with_seed(seed);
+                let mut spec = Spec::polynomial(self.columns)
+                    .with_degree(degree)
+                    .with_features(features)
+                    .with_method(method)
+                    .with_seed(seed);
                 spec.kernel = Kernel { gamma: 0.5, coef0: 0.5, degree };
                 let inputs = [dense(&rows, self.columns).into()];
-                let features = spec.sample::<f32>().unwrap().transform(&inputs).unwrap();
+                let features = spec.sketch::<f32>().unwrap().transform(&inputs).unwrap();
                 kernel_error(&spec, &inputs, dense(&features, spec.features)).unwrap()
             })
             .collect()
@@ -191,7 +195,7 @@ fn measured(spec: &Spec, rows: &[f32], columns: usize, seeds: std::ops::Range<u6
     seeds
         .into_par_iter()
         .map(|seed| {
-            let features = spec.clone().with_seed(seed).sample::<f32>().unwrap().transform(&inputs).unwrap();
+            let features = spec.clone().with_seed(seed).sketch::<f32>().unwrap().transform(&inputs).unwrap();
             kernel_error(spec, &inputs, dense(&features, spec.features)).unwrap()
         })
         .collect()
@@ -214,9 +218,10 @@ fn compare_with_predictions(
         let inputs = [dense(&rows, data.columns).into()];
         for degree in [2, 3, 7] {
             for method in Method::all().into_iter().filter(|&method| wanted(degree, method)) {
-                let mut spec = Spec::new(data.columns, degree, 512).with_method(method);
+                let mut spec =
+                    Spec::polynomial(data.columns).with_degree(degree).with_features(512).with_method(method);
                 spec.kernel = Kernel { gamma: 0.5, coef0: 0.5, degree };
-                let same_as_flat = degree <= 2 && method.shape != Shape::Flat;
+                let same_as_flat = degree <= 2 && method.shape() != Some(Shape::Flat);
                 if same_as_flat || Formula::of(&spec).unwrap().is_none() {
                     continue;
                 }
@@ -241,7 +246,7 @@ fn compare_with_predictions(
 }
 
 fn heavy_tailed(degree: usize, method: Method) -> bool {
-    degree == 7 && method.shape == Shape::Flat
+    degree == 7 && method.shape() == Some(Shape::Flat)
 }
 
 #[test]
@@ -256,9 +261,9 @@ fn predicted_errors_agree_with_measured_ones() {
 #[test]
 #[ignore = "takes about an hour; needs ARGAND_DATA for more than the digits"]
 fn predicted_errors_of_heavy_tails_agree_with_measured_ones() {
-    let sketches = |columns, method: Method| match (columns > 16, method.base, method.field) {
+    let sketches = |columns, method: Method| match (columns > 16, method.base(), method.field()) {
         (true, _, _) => 4_000,
-        (false, Base::Gaussian, Field::Real) => 1_000_000,
+        (false, Some(Base::Gaussian), Field::Real) => 1_000_000,
         (false, _, _) => 40_000,
     };
     compare_with_predictions(64, sketches, heavy_tailed);

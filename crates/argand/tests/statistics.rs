@@ -54,7 +54,7 @@ fn pairs(inputs: &InputDims, low: f64) -> Vec<[Vec<f64>; 2]> {
 
 /// Features of both rows of the pair under one seed.
 fn features(spec: &Spec, pairs: &[[Vec<f64>; 2]]) -> (Vec<f64>, Vec<f64>) {
-    let sketch = spec.sample::<f64>().unwrap();
+    let sketch = spec.sketch::<f64>().unwrap();
     let tables: Vec<Vec<f64>> = pairs.iter().map(|pair| pair.concat()).collect();
     let both = transform(&sketch, &tables);
     let (x, y) = both.split_at(spec.features);
@@ -75,7 +75,7 @@ fn estimates_of(seeds: u64, spec: &Spec, pairs: &[[Vec<f64>; 2]]) -> Vec<Complex
         .into_par_iter()
         .map(|seed| {
             let (x, y) = features(&spec.clone().with_seed(seed), pairs);
-            estimate(spec.method.field, &x, &y)
+            estimate(spec.method.field(), &x, &y)
         })
         .collect()
 }
@@ -127,7 +127,9 @@ fn tensor_sketch() {
 /// Where a closed form exists, it tells the difference between real and complex TensorSketch: the term in 1/m².
 #[test]
 fn tensor_sketch_formulas_are_told_apart() {
-    let spec = |field, features| Spec::new(5, 2, features).with_method(Method::flat(Base::TensorSketch, field));
+    let spec = |field, features| {
+        Spec::polynomial(5).with_degree(2).with_features(features).with_method(Method::flat(Base::TensorSketch, field))
+    };
     let pairs = pairs(&InputDims::Same(5), 0.0);
     let real = spec(Field::Real, 2);
     let mut truth = truth_of(&real, &pairs);
@@ -146,12 +148,12 @@ fn hierarchical_chain_and_craft() {
     let cases =
         [(InputDims::Same(5), 3, 16), (InputDims::Same(6), 5, 12), (InputDims::Distinct(vec![3, 2, 5, 2]), 4, 20)];
     for method in methods() {
-        if method.shape != Shape::Flat || method.craft.is_some() {
+        if method.shape() != Some(Shape::Flat) || method.craft().is_some() {
             // Complex means are covered by those of their real parts, which ctr- has.
-            let fields = method.field != Field::Complex || method.base == Base::Gaussian;
-            let craft_of_flat = method.craft.is_none() || method.shape == Shape::Flat;
+            let fields = method.field() != Field::Complex || method.base() == Some(Base::Gaussian);
+            let craft_of_flat = method.craft().is_none() || method.shape() == Some(Shape::Flat);
             if fields && craft_of_flat {
-                run_method(Method { craft: method.craft.map(|_| 32), ..method }, &cases);
+                run_method(method.with_craft_dim(32), &cases);
             }
         }
     }
@@ -176,7 +178,9 @@ fn product_srht() {
 #[test]
 fn tensor_srht() {
     run(Base::TensorSrht);
-    let spec = |base| Spec::new(5, 2, 16).with_method(Method::flat(base, Field::ComplexToReal));
+    let spec = |base| {
+        Spec::polynomial(5).with_degree(2).with_features(16).with_method(Method::flat(base, Field::ComplexToReal))
+    };
     let pairs = pairs(&InputDims::Same(5), 0.0);
     let variance = |base| truth_of(&spec(base), &pairs).second.unwrap().variance;
     assert_eq!(variance(Base::TensorSrht), variance(Base::Rademacher));
@@ -188,7 +192,7 @@ fn tensor_srht() {
 fn spherical() {
     for (dim, degree, features) in [(3, 2, 8), (16, 3, 12), (5, 7, 20)] {
         let spec = srf(dim, degree, features);
-        let fitted = spec.sample::<f64>().unwrap().spec().clone();
+        let fitted = spec.sketch::<f64>().unwrap().spec().clone();
         let fit = fitted.spherical.clone().unwrap();
         let pairs = pairs(&spec.inputs, -1.0);
         let unit = |x: &[f64]| {
@@ -206,7 +210,7 @@ fn spherical() {
 /// The two kinds of sampling are told apart: each fails the other's variance.
 #[test]
 fn the_test_tells_sampling_with_from_without_replacement() {
-    let spec = |base| Spec::new(8, 2, 16).with_method(Method::flat(base, Field::Real));
+    let spec = |base| Spec::polynomial(8).with_degree(2).with_features(16).with_method(Method::flat(base, Field::Real));
     let pairs = pairs(&InputDims::Same(8), 0.0);
     let (with, without) = (spec(Base::TensorSrht), spec(Base::ProductSrht));
     assert_eq!(check(truth_of(&with, &pairs), &estimates(&with, &pairs)), Ok(()));
@@ -261,20 +265,20 @@ fn adversarial_pairs() {
     {
         let pairs = adversarial(dim);
         let table: Vec<f64> = pairs.iter().flat_map(|(_, [x, y])| x.iter().chain(y)).copied().collect();
-        let methods = methods().into_iter().filter(|method| method.craft.is_none());
+        let methods = methods().into_iter().filter(|method| method.craft().is_none());
         for method in methods.filter(|method| {
-            method.shape == Shape::Flat
-                || method.to_string().starts_with("hierarchical-") && method.base == Base::Gaussian
+            method.shape() == Some(Shape::Flat)
+                || method.to_string().starts_with("hierarchical-") && method.base() == Some(Base::Gaussian)
         }) {
-            let mut spec = Spec::new(dim, degree, features).with_method(method);
+            let mut spec = Spec::polynomial(dim).with_degree(degree).with_features(features).with_method(method);
             spec.kernel.coef0 = coef0;
             let drawn: Vec<Vec<Complex>> = (0..seeds())
                 .into_par_iter()
                 .map(|seed| {
-                    let sketch = spec.clone().with_seed(seed).sample::<f64>().unwrap();
+                    let sketch = spec.clone().with_seed(seed).sketch::<f64>().unwrap();
                     let features = transform(&sketch, std::slice::from_ref(&table));
                     let pairs = features.chunks_exact(2 * spec.features).map(|both| both.split_at(spec.features));
-                    pairs.map(|(x, y)| estimate(method.field, x, y)).collect()
+                    pairs.map(|(x, y)| estimate(method.field(), x, y)).collect()
                 })
                 .collect();
             for (index, (name, [x, y])) in pairs.iter().enumerate() {
@@ -342,7 +346,7 @@ fn slips_are_caught() {
     let mut right = std::collections::HashMap::new();
     for (method, slip, wrong) in slips {
         let (truth, estimates) = right.entry(method).or_insert_with(|| {
-            let spec = Spec::new(3, degree, 8).with_method(method.parse().unwrap());
+            let spec = Spec::polynomial(3).with_degree(degree).with_features(8).with_method(method.parse().unwrap());
             let pairs = [pair.clone()];
             let (truth, estimates) = (truth_of(&spec, &pairs), estimates_of(20 * seeds(), &spec, &pairs));
             assert_eq!(check(truth, &estimates), Ok(()), "{method}");
@@ -362,25 +366,25 @@ fn fails(spec: &Spec, tamper: impl Fn(&Spec, &[f64]) -> Vec<f64> + Sync) -> Stri
         .map(|seed| {
             let spec = spec.clone().with_seed(seed);
             let [x, y] = pairs[0].each_ref().map(|x| tamper(&spec, x));
-            estimate(spec.method.field, &x, &y)
+            estimate(spec.method.field(), &x, &y)
         })
         .collect();
     check(truth_of(spec, &pairs), &estimates).unwrap_err()
 }
 
 fn one_row(spec: &Spec, x: &[f64]) -> Vec<f64> {
-    transform(&spec.sample::<f64>().unwrap(), &[x.to_vec()])
+    transform(&spec.sketch::<f64>().unwrap(), &[x.to_vec()])
 }
 
 #[test]
 fn tampering_that_changes_nothing_passes() {
-    let spec = Spec::new(6, 2, 16);
+    let spec = Spec::polynomial(6).with_degree(2).with_features(16);
     let pairs = pairs(&spec.inputs, 0.0);
     let estimates: Vec<Complex> = (0..seeds())
         .into_par_iter()
         .map(|seed| {
             let spec = spec.clone().with_seed(seed);
-            estimate(spec.method.field, &one_row(&spec, &pairs[0][0]), &one_row(&spec, &pairs[0][1]))
+            estimate(spec.method.field(), &one_row(&spec, &pairs[0][0]), &one_row(&spec, &pairs[0][1]))
         })
         .collect();
     assert_eq!(check(truth_of(&spec, &pairs), &estimates), Ok(()));
@@ -390,7 +394,7 @@ fn tampering_that_changes_nothing_passes() {
 fn wrong_sketches_fail() {
     for base in [Base::Gaussian, Base::Rademacher, Base::ProductSrht, Base::TensorSrht, Base::TensorSketch] {
         for field in [Field::Real, Field::Complex, Field::ComplexToReal] {
-            let spec = Spec::new(6, 2, 16).with_method(Method::flat(base, field));
+            let spec = Spec::polynomial(6).with_degree(2).with_features(16).with_method(Method::flat(base, field));
 
             let zero = fails(&spec, |spec, _| vec![0.0; spec.features]);
             assert!(zero.starts_with("mean"), "{} zero: {zero}", spec.method);
@@ -403,10 +407,10 @@ fn wrong_sketches_fail() {
             let reused = fails(&spec, |spec, x| {
                 let mut first = spec.clone();
                 first.kernel.degree = 1;
-                let root = (spec.rows() as f64).sqrt();
+                let root = (spec.outputs() as f64).sqrt();
                 let z = one_row(&first, x);
-                let rows = spec.rows();
-                match spec.method.field {
+                let rows = spec.outputs();
+                match spec.method.field() {
                     Field::Real => z.iter().map(|z| root * z * z).collect(),
                     Field::Complex => z
                         .chunks_exact(2)
@@ -430,7 +434,7 @@ fn wrong_sketches_fail() {
 /// Features drawn once and reused for every seed have the right length and scale, but no variance.
 #[test]
 fn a_frozen_seed_fails() {
-    let spec = Spec::new(6, 2, 16);
+    let spec = Spec::polynomial(6).with_degree(2).with_features(16);
     let frozen = fails(&spec, |spec, x| one_row(&spec.clone().with_seed(1), x));
     assert!(frozen.starts_with("mean") || frozen.starts_with("variance"), "{frozen}");
 }
@@ -439,9 +443,9 @@ fn a_frozen_seed_fails() {
 /// estimate from one dense and one sparse side.
 #[test]
 fn dense_and_sparse_sides_mix() {
-    let spec = Spec::new(6, 3, 20);
+    let spec = Spec::polynomial(6).with_degree(3).with_features(20);
     let x = [0.0, 0.5, 0.0, 1.0, 0.0, 0.25];
-    let sketch = spec.sample::<f64>().unwrap();
+    let sketch = spec.sketch::<f64>().unwrap();
     let csr = Csr::new(&x, 6);
     use argand::FeatureMap;
     let from_dense = sketch.transform(&[Rows::new(&x, 1, 6).unwrap().into()]).unwrap();

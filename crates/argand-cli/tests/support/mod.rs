@@ -178,7 +178,7 @@ impl Table {
 
     /// What the library makes of the rows.
     pub fn features(&self, spec: &Spec) -> Vec<f32> {
-        spec.sample().unwrap().transform(&[self.view(&self.singles())]).unwrap()
+        spec.sketch().unwrap().transform(&[self.view(&self.singles())]).unwrap()
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "the values are exact in f32")]

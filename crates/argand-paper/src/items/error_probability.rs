@@ -101,9 +101,10 @@ fn measure(unit: &Unit) -> Result<[u64; 2], Error> {
     let rows = vectors.concat();
     let mut counts = [0; 2];
     for seed in unit.first_seed..unit.first_seed + unit.draws {
-        let mut spec = Spec::new(DIM, DEGREE, unit.features).with_method(method).with_seed(seed);
+        let mut spec =
+            Spec::polynomial(DIM).with_degree(DEGREE).with_features(unit.features).with_method(method).with_seed(seed);
         spec.kernel = Kernel { degree: DEGREE, gamma: 1.0, coef0: 0.0 };
-        let features = spec.sample::<f64>()?.transform(&[Rows::new(&rows, 2, DIM)?.into()])?;
+        let features = spec.sketch::<f64>()?.transform(&[Rows::new(&rows, 2, DIM)?.into()])?;
         for ((count, vector), features) in counts.iter_mut().zip(&vectors).zip(features.chunks(unit.features)) {
             let norm = vector.iter().map(|value| value * value).sum::<f64>().powi(2);
             let sketched: f64 = features.iter().map(|value| value * value).sum();

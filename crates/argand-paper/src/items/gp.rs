@@ -7,7 +7,7 @@ use argand::model::{
     GpClassifier, GpOptions, Gram, Labels, POSTERIOR_SAMPLES, Pipeline, Recipe, Scaling, Targets, largest,
     mean_negative_log_likelihood,
 };
-use argand::rng::STREAM_VERSION;
+use argand::rng::StreamVersion;
 use argand::theory::kernel_error;
 use argand::{FeatureMap, Method, Rows, Spec};
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     let mut records = take_earlier(context)?;
     for source in sets {
         let data = source.load()?;
-        let version = format!("{}-{STREAM_VERSION}", data.fingerprint());
+        let version = format!("{}-{}", data.fingerprint(), StreamVersion::LATEST.number());
         let mut wanted = Vec::new();
         for &scaling in &scalings {
             for &features in &features {
@@ -177,7 +177,7 @@ fn cost(unit: &Unit, data: &Arc<Dataset>) -> f64 {
 fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
     let [train, test] = data.scaled(unit.scaling, unit.seed)?;
     let spec = unit.spec(data)?;
-    let pipeline = Recipe::from(spec.clone()).sample::<f32>()?;
+    let pipeline = Recipe::from(spec.clone()).pipeline::<f32>()?;
     let compared = kernel_rows(&test, unit.seed);
     let inputs = [compared.rows()?.into()];
     let features = pipeline.transform(&inputs)?;

@@ -79,7 +79,8 @@ fn methods(names: &[&str]) -> Result<Vec<Method>, Error> {
 
 /// The spec of a sketch of the paper's kernel (½ + ½⟨x, y⟩)^p.
 fn half_and_half(columns: usize, degree: usize, features: usize, method: Method, seed: u64) -> Spec {
-    let mut spec = Spec::new(columns, degree, features).with_method(method).with_seed(seed);
+    let mut spec =
+        Spec::polynomial(columns).with_degree(degree).with_features(features).with_method(method).with_seed(seed);
     spec.kernel = Kernel { degree, gamma: 0.5, coef0: 0.5 };
     spec
 }

@@ -74,9 +74,10 @@ fn measure(unit: &Unit) -> Result<Vec<f64>, Error> {
     let method: Method = unit.method.parse()?;
     let row = vec![(DIM as f64).sqrt().recip(); DIM];
     let errors = (unit.first_seed..unit.first_seed + unit.draws).map(|seed| -> Result<f64, Error> {
-        let mut spec = Spec::new(DIM, unit.degree, ROWS).with_method(method).with_seed(seed);
+        let mut spec =
+            Spec::polynomial(DIM).with_degree(unit.degree).with_features(ROWS).with_method(method).with_seed(seed);
         spec.kernel = Kernel { degree: unit.degree, gamma: 1.0, coef0: 0.0 };
-        let features = spec.sample::<f64>()?.transform(&[Rows::new(&row, 1, DIM)?.into()])?;
+        let features = spec.sketch::<f64>()?.transform(&[Rows::new(&row, 1, DIM)?.into()])?;
         Ok((features.iter().map(|value| value * value).sum::<f64>() - 1.0).abs())
     });
     errors.collect()

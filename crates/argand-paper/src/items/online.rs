@@ -101,7 +101,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
 
 /// Rows divided by one number, so that their mean squared norm is 1: lengths still differ, as the features of the paper's data do.
 fn prepared(data: &Dataset, method: Method) -> Result<[Part; 2], Error> {
-    if method.base == argand::Base::Spherical {
+    if method == Method::Spherical {
         return data.scaled(Scaling::Unit, 0);
     }
     let [train, test] = data.split(0).map(std::borrow::Cow::into_owned);
@@ -122,7 +122,7 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<Vec<Epoch>, Error> {
     let order = shuffled(train.labels.len(), 1);
     let (validation, kept) = order.split_at(order.len() / 10);
     let [train, validation] = [train.select(kept), train.select(validation)];
-    let sketch = half_and_half(data.columns(), DEGREE, unit.features, method, 0).sample::<f32>()?;
+    let sketch = half_and_half(data.columns(), DEGREE, unit.features, method, 0).sketch::<f32>()?;
     let score = |layer: &SoftmaxLayer, part: &Part| -> Result<_, Error> {
         let mut total = argand::model::online::Score::default();
         for block in (0..part.labels.len()).collect::<Vec<_>>().chunks(4096) {

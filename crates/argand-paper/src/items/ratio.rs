@@ -127,7 +127,7 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<f64, Error> {
     let [train, _] = data.scaled(Scaling::NonNegative, 0)?;
     let method = if let Step::Projection(method) = &unit.step { method } else { "ctr-product-srht" };
     let recipe = Recipe::from(half_and_half(data.columns(), DEGREE, unit.features, method.parse()?, 0));
-    let pipeline = recipe.sample::<f32>()?;
+    let pipeline = recipe.pipeline::<f32>()?;
     let inputs = [train.rows()?.into()];
     match unit.step {
         Step::Projection(_) => {

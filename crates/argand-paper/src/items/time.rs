@@ -109,7 +109,7 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
     let (mut milliseconds, mut errors) = (f64::INFINITY, Vec::new());
     for seed in 0..unit.seeds {
         let spec = half_and_half(data.columns(), DEGREE, unit.features, unit.method.parse()?, seed);
-        let sketch = spec.sample::<f32>()?;
+        let sketch = spec.sketch::<f32>()?;
         for _ in 0..2 {
             let begun = Instant::now();
             sketch.transform_into(&inputs, RowsMut::new(&mut features, count, unit.features)?)?;

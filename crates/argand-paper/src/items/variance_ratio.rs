@@ -52,7 +52,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
         let mut wanted = Vec::new();
         for &scaling in &scalings {
             for &degree in &degrees {
-                Spec::new(data.columns(), degree, 2).validate()?;
+                Spec::polynomial(data.columns()).with_degree(degree).with_features(2).validate()?;
                 wanted.push(Unit {
                     data: data.fingerprint().to_owned(),
                     scaling,
@@ -92,7 +92,10 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
         part.values.chunks(part.columns()).map(|row| row.iter().map(|&value| f64::from(value)).collect()).collect();
     let kernel = Kernel { degree: unit.homogeneous_degree, gamma: 1.0, coef0: 0.0 };
     let formula = |field| -> Result<Formula, Error> {
-        let mut spec = Spec::new(data.columns(), unit.homogeneous_degree, 1024).with_method(rademacher(field));
+        let mut spec = Spec::polynomial(data.columns())
+            .with_degree(unit.homogeneous_degree)
+            .with_features(1024)
+            .with_method(rademacher(field));
         spec.kernel = kernel;
         Formula::of(&spec)?.ok_or_else(|| Error::Internal("a closed form is missing".to_owned()))
     };

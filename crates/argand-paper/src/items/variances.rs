@@ -76,7 +76,8 @@ struct Record {
 }
 
 fn spec(method: Method, degree: usize, features: usize, seed: u64) -> Spec {
-    let mut spec = Spec::new(DIM, degree, features).with_method(method).with_seed(seed);
+    let mut spec =
+        Spec::polynomial(DIM).with_degree(degree).with_features(features).with_method(method).with_seed(seed);
     spec.kernel = Kernel { degree, gamma: 1.0, coef0: 0.0 };
     spec
 }
@@ -149,11 +150,11 @@ fn measure(unit: &Unit) -> Result<Vec<Sums>, Error> {
         .collect();
     let mut sums = vec![[0.0; 4]; pairs.len()];
     for seed in unit.first_seed..unit.first_seed + unit.draws {
-        let sketch = spec(method, unit.degree, unit.features, seed).sample::<f64>()?;
+        let sketch = spec(method, unit.degree, unit.features, seed).sketch::<f64>()?;
         let features = sketch.transform(&[Rows::new(&rows, 2 * pairs.len(), DIM)?.into()])?;
         for ((sums, mean), pair) in sums.iter_mut().zip(&means).zip(features.chunks(2 * unit.features)) {
             let (x, y) = pair.split_at(unit.features);
-            let (re, im) = if method.field == Field::Complex {
+            let (re, im) = if method.field() == Field::Complex {
                 let parts = x.chunks_exact(2).zip(y.chunks_exact(2));
                 parts.fold((0.0, 0.0), |(re, im), (x, y)| {
                     (re + x[0] * y[0] + x[1] * y[1], im + x[1] * y[0] - x[0] * y[1])
@@ -200,7 +201,7 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
                 let points =
                     records.iter().filter(move |record| record.method == name).map(of).filter(|point| point.0 > EXACT);
                 let style = Style {
-                    mark: if method.field == Field::Complex { Mark::Cross } else { Mark::Dot },
+                    mark: if method.field() == Field::Complex { Mark::Cross } else { Mark::Dot },
                     ..Style::of(method)
                 };
                 points.map(move |point| Series { name: name.to_owned(), style, points: vec![point] })

@@ -20,7 +20,7 @@ pub(crate) fn show_gram(report: &Report) {
         let rows = 4096;
         let features = data(rows * dim);
         let targets = vec![0.0; rows];
-        let recipe = Recipe::from(Spec::new(3, 2, dim));
+        let recipe = Recipe::from(Spec::polynomial(3).with_degree(2).with_features(dim));
         let mut gram = Gram::new(&recipe, Targets::Values(1)).expect("a small Gram");
         let mut out = vec![0.0_f64; dim * dim];
         // Both factors as this library likes them best, and in the precision of the sums.
@@ -56,8 +56,8 @@ pub(crate) fn show_gp(report: &Report) {
     let input: [Input<'_, f32>; 1] = [Rows::new(&x, rows, columns).expect("shape").into()];
     let few: [Input<'_, f32>; 1] = [Rows::new(&x[..tested * columns], tested, columns).expect("shape").into()];
     let preparation = PreparationFit::new(Scaling::Unit, &[columns]).finish().expect("no rows are needed");
-    let recipe = Recipe { preparation, spec: Spec::new(columns, 3, features) };
-    let pipeline = recipe.sample::<f32>().expect("a valid spec");
+    let recipe = Recipe { preparation, spec: Spec::polynomial(columns).with_degree(3).with_features(features) };
+    let pipeline = recipe.pipeline::<f32>().expect("a valid spec");
     let (mut table, begun) = (Table::new(["step", "seconds"]), Instant::now());
     let mut gram = Gram::new(&recipe, Targets::ClassesApart(CLASSES)).expect("a small Gram");
     let summed = pipeline.for_each_block(&input, |range, block| gram.update(block, Labels::Classes(&y[range])));

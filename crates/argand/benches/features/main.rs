@@ -88,7 +88,12 @@ fn data(length: usize) -> Vec<f32> {
 /// Seconds of one method, on the current pool.
 fn transform(method: &str, Shape { rows, dim, degree, features }: Shape, budget: f64) -> f64 {
     let method = method.parse().expect("a method");
-    let sketch = Spec::new(dim, degree, features).with_method(method).sample::<f32>().expect("a valid spec");
+    let sketch = Spec::polynomial(dim)
+        .with_degree(degree)
+        .with_features(features)
+        .with_method(method)
+        .sketch::<f32>()
+        .expect("a valid spec");
     let x = data(rows * dim);
     let mut out = vec![0.0; rows * features];
     best(budget, || {
@@ -398,7 +403,12 @@ fn show_sparse(report: &Report) {
         let indices: Vec<u32> = (0..10 * rows).map(|_| stream.below(columns)).collect();
         let values = data(10 * rows);
         let method = "tensor-sketch".parse().expect("a method");
-        let sketch = Spec::new(columns as usize, 3, 1024).with_method(method).sample::<f32>().expect("a valid spec");
+        let sketch = Spec::polynomial(columns as usize)
+            .with_degree(3)
+            .with_features(1024)
+            .with_method(method)
+            .sketch::<f32>()
+            .expect("a valid spec");
         let mut out = vec![0.0_f32; rows * 1024];
         let time = best(0.4, || {
             let x = SparseRows::new(&starts[..], &indices[..], &values, columns as usize).expect("shape");

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::Error;
+use crate::error::{Error, FileFault};
 
 const MAGIC: &[u8; 8] = b"argand\x1a\n";
 const VERSION: u32 = 1;
@@ -74,7 +74,7 @@ impl Archive {
     /// # Errors
     /// [`Error::Archive`] if there is none, or one of another kind.
     pub fn note<N: DeserializeOwned>(&self) -> Result<N, Error> {
-        N::deserialize(&self.note).map_err(|error| Error::Archive(format!("note: {error}")))
+        N::deserialize(&self.note).map_err(|error| Error::Archive(FileFault::Content(format!("note: {error}"))))
     }
 
     /// Adds an array.
@@ -104,15 +104,18 @@ impl Archive {
     /// The header, if the archive is of this kind.
     pub(crate) fn header<H: DeserializeOwned>(&self, kind: &str) -> Result<H, Error> {
         if self.kind != kind {
-            return Err(Error::Archive(format!("expected the kind \"{kind}\", got \"{}\"", self.kind)));
+            return Err(Error::Archive(FileFault::Content(format!(
+                "expected the kind \"{kind}\", got \"{}\"",
+                self.kind
+            ))));
         }
-        H::deserialize(&self.header).map_err(|error| Error::Archive(format!("header: {error}")))
+        H::deserialize(&self.header).map_err(|error| Error::Archive(FileFault::Content(format!("header: {error}"))))
     }
 
     fn take(&mut self, name: &str) -> Result<Array, Error> {
         match self.arrays.iter().position(|(other, _)| other == name) {
             Some(index) => Ok(self.arrays.swap_remove(index).1),
-            None => Err(Error::Archive(format!("the array \"{name}\" is missing"))),
+            None => Err(Error::Archive(FileFault::Content(format!("the array \"{name}\" is missing")))),
         }
     }
 
@@ -120,7 +123,9 @@ impl Archive {
     pub(crate) fn take_f32(&mut self, name: &str, length: usize) -> Result<Vec<f32>, Error> {
         match self.take(name)? {
             Array::F32(values) => check(name, values, length, |value| value.is_finite()),
-            Array::F64(_) => Err(Error::Archive(format!("the array \"{name}\" is of f64, not of f32"))),
+            Array::F64(_) => {
+                Err(Error::Archive(FileFault::Content(format!("the array \"{name}\" is of f64, not of f32"))))
+            }
         }
     }
 
@@ -128,7 +133,9 @@ impl Archive {
     pub(crate) fn take_f64(&mut self, name: &str, length: usize) -> Result<Vec<f64>, Error> {
         match self.take(name)? {
             Array::F64(values) => check(name, values, length, |value| value.is_finite()),
-            Array::F32(_) => Err(Error::Archive(format!("the array \"{name}\" is of f32, not of f64"))),
+            Array::F32(_) => {
+                Err(Error::Archive(FileFault::Content(format!("the array \"{name}\" is of f32, not of f64"))))
+            }
         }
     }
 
@@ -187,37 +194,41 @@ impl Archive {
         let mut source = Checked { inner: source, hasher: crc32fast::Hasher::new() };
         let magic: [u8; 8] = source.bytes()?;
         if &magic != MAGIC {
-            return Err(Error::Archive("this is no file of an argand model".to_owned()));
+            return Err(Error::Archive(FileFault::Foreign("model")));
         }
-        let version = u32::from_le_bytes(source.bytes()?);
-        if version != VERSION {
-            let advice = if version > VERSION { "; please upgrade" } else { "" };
-            return Err(Error::Archive(format!("version {version}, and this argand knows {VERSION} only{advice}")));
+        match u32::from_le_bytes(source.bytes()?) {
+            0 => return Err(Error::Archive(FileFault::Content("version: expected 1 or more, got 0".to_owned()))),
+            1..=VERSION => {}
+            found => return Err(Error::Archive(FileFault::Newer { what: "version", found, newest: VERSION })),
         }
         let length = u32::from_le_bytes(source.bytes()?);
         if length > LONGEST_HEADER {
-            return Err(Error::Archive("damaged: the header is longer than 256 MB".to_owned()));
+            return Err(Error::Archive(FileFault::Damaged("the header is longer than 256 MB")));
         }
         let header = source.many(u64::from(length))?;
-        let header: Header =
-            serde_json::from_slice(&header).map_err(|error| Error::Archive(format!("header: {error}")))?;
+        let header: Header = serde_json::from_slice(&header)
+            .map_err(|error| Error::Archive(FileFault::Content(format!("header: {error}"))))?;
         let mut arrays = Vec::new();
         for Entry { name, dtype, length } in header.arrays {
             let array = match dtype.as_str() {
                 "f32" => Array::F32(source.numbers(length, f32::from_le_bytes)?),
                 "f64" => Array::F64(source.numbers(length, f64::from_le_bytes)?),
-                _ => return Err(Error::Archive(format!("the array \"{name}\" is of the unknown type \"{dtype}\""))),
+                _ => {
+                    return Err(Error::Archive(FileFault::Content(format!(
+                        "the array \"{name}\" is of the unknown type \"{dtype}\""
+                    ))));
+                }
             };
             arrays.push((name, array));
         }
         let computed = source.hasher.clone().finalize();
         if u32::from_le_bytes(source.bytes()?) != computed {
-            return Err(Error::Archive("damaged: the checksum does not match".to_owned()));
+            return Err(Error::Archive(FileFault::Damaged("the checksum does not match")));
         }
         match source.inner.read(&mut [0]) {
             Ok(0) => Ok(Self { kind: header.kind, header: header.header, note: header.note, arrays }),
-            Ok(_) => Err(Error::Archive("damaged: there are bytes after its end".to_owned())),
-            Err(error) => Err(Error::Archive(error.to_string())),
+            Ok(_) => Err(Error::Archive(FileFault::Damaged("there are bytes after its end"))),
+            Err(error) => Err(Error::Archive(FileFault::caused_by(error))),
         }
     }
 
@@ -232,15 +243,22 @@ impl Archive {
 
 /// Checks that a model that was read predicts something.
 pub(crate) fn check_columns(columns: usize) -> Result<(), Error> {
-    if columns == 0 { Err(Error::Archive("it has no classes or targets".to_owned())) } else { Ok(()) }
+    if columns == 0 {
+        Err(Error::Archive(FileFault::Content("it has no classes or targets".to_owned())))
+    } else {
+        Ok(())
+    }
 }
 
 fn check<T: Copy>(name: &str, values: Vec<T>, length: usize, finite: impl Fn(T) -> bool) -> Result<Vec<T>, Error> {
     if values.len() != length {
-        return Err(Error::Archive(format!("the array \"{name}\" has {} numbers, not {length}", values.len())));
+        return Err(Error::Archive(FileFault::Content(format!(
+            "the array \"{name}\" has {} numbers, not {length}",
+            values.len()
+        ))));
     }
     if let Some(at) = values.iter().position(|&value| !finite(value)) {
-        return Err(Error::Archive(format!("the array \"{name}\" is not finite at {at}")));
+        return Err(Error::Archive(FileFault::Content(format!("the array \"{name}\" is not finite at {at}"))));
     }
     Ok(values)
 }
@@ -286,8 +304,8 @@ impl<I: Read> Checked<I> {
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
         self.inner.read_exact(bytes).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => Error::Archive("damaged: it ends too early".to_owned()),
-            _ => Error::Archive(error.to_string()),
+            io::ErrorKind::UnexpectedEof => Error::Archive(FileFault::Damaged("it ends too early")),
+            _ => Error::Archive(FileFault::caused_by(error)),
         })?;
         self.hasher.update(bytes);
         Ok(())

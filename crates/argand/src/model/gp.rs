@@ -9,7 +9,7 @@ use super::gram::{Gram, Targets, check_classes};
 use super::recipe::Recipe;
 use super::softmax::AveragedSoftmax;
 use super::solve::{Cholesky, Eigen, PackedFactor, RowUpdate, check_finite, linear};
-use crate::error::Error;
+use crate::error::{Argument, Error, FileFault};
 use crate::rng::{Purpose, Stream};
 use crate::rows::{Input, Rows};
 
@@ -51,13 +51,17 @@ impl ClassTargets {
     /// ```
     pub fn new(counts: &[f64], alpha: f64) -> Result<Self, Error> {
         if !(alpha > 0.0 && alpha.is_finite()) {
-            return Err(Error::invalid("alpha", "a positive number", alpha));
+            return Err(Error::invalid(Argument::Alpha, "a positive number", alpha));
         }
         if counts.len() < 2 {
-            return Err(Error::invalid("classes", "at least 2", counts.len()));
+            return Err(Error::invalid(Argument::Classes, "at least 2", counts.len()));
         }
         if let Some(class) = counts.iter().position(|&count| count < 1.0) {
-            return Err(Error::invalid("labels", "at least one row of every class", format!("none of class {class}")));
+            return Err(Error::invalid(
+                Argument::Labels,
+                "at least one row of every class",
+                format!("none of class {class}"),
+            ));
         }
         let noise = [0.0, 1.0].map(|y| (1.0 + 1.0 / (y + alpha)).ln());
         let targets = [(0.0, noise[0]), (1.0, noise[1])].map(|(y, noise): (f64, f64)| (y + alpha).ln() - noise / 2.0);
@@ -103,7 +107,7 @@ impl GpPrediction {
     /// [`Error::Invalid`] for no samples.
     pub fn probabilities(&self, samples: usize, seed: u64) -> Result<Vec<f64>, Error> {
         if samples == 0 || samples.checked_mul(self.columns).is_none() {
-            return Err(Error::invalid("samples", "at least 1", samples));
+            return Err(Error::invalid(Argument::Samples, "at least 1", samples));
         }
         let mut stream = Stream::new(seed, Purpose::Posterior, 0, 0);
         let normals = std::iter::repeat_with(|| {
@@ -137,7 +141,7 @@ impl Default for GpOptions {
     }
 }
 
-fn check_positive(argument: &str, value: f64) -> Result<f64, Error> {
+fn check_positive(argument: Argument, value: f64) -> Result<f64, Error> {
     if value > 0.0 && value.is_finite() { Ok(value) } else { Err(Error::invalid(argument, "a positive number", value)) }
 }
 
@@ -214,10 +218,11 @@ impl GpClassifier {
     pub fn fit(gram: &Gram, options: &GpOptions) -> Result<Self, Error> {
         let Targets::ClassesApart(classes) = gram.targets() else {
             let expected = "a Gram with the products of every class, Targets::ClassesApart";
-            return Err(Error::invalid("gram", expected, format!("{:?}", gram.targets())));
+            return Err(Error::invalid(Argument::Gram, expected, format!("{:?}", gram.targets())));
         };
         let labels = ClassTargets::new(gram.target_sums(), options.alpha)?;
-        let scale = options.variance.map_or(Ok(labels.variance), |variance| check_positive("variance", variance))?;
+        let scale =
+            options.variance.map_or(Ok(labels.variance), |variance| check_positive(Argument::Variance, variance))?;
         let (total, sums, rows) = (gram.total(), gram.feature_sums(), gram.rows() as f64);
         let [others, members] = labels.noise;
         let weight = scale * (1.0 / members - 1.0 / others);
@@ -290,7 +295,7 @@ impl GpClassifier {
             }
             losses.push(loss);
         }
-        Ok((best.ok_or_else(|| Error::invalid("candidates", "at least one", 0))?, losses))
+        Ok((best.ok_or_else(|| Error::invalid(Argument::Candidates, "at least one", 0))?, losses))
     }
 
     /// Means and variances of the classes' latent functions.
@@ -367,7 +372,10 @@ impl GpClassifier {
         let length = dim.saturating_mul(classes);
         let weights = archive.take_f64("weights", length)?;
         if !header.updates.is_empty() && header.updates.len() != classes {
-            return Err(Error::Archive(format!("updates of {} classes, not of {classes}", header.updates.len())));
+            return Err(Error::Archive(FileFault::Content(format!(
+                "updates of {} classes, not of {classes}",
+                header.updates.len()
+            ))));
         }
         let rows: Vec<usize> = header.updates.iter().flatten().copied().collect();
         let mut own = PackedFactor::load(&mut archive, "factors", classes - rows.len(), dim)?.into_iter();
@@ -394,9 +402,9 @@ fn shared_factor_pays(gram: &Gram, classes: usize) -> bool {
 
 fn check_features(features: Rows<'_, f32>, dim: usize) -> Result<(), Error> {
     if features.columns() != dim {
-        return Err(Error::invalid("features", format!("{dim} columns"), features.columns()));
+        return Err(Error::invalid(Argument::Features, format!("{dim} columns"), features.columns()));
     }
-    Input::from(features).check_finite("features")
+    Input::from(features).check_finite(Argument::Features)
 }
 
 /// Means and variances; the latter of every column, or those of all.
@@ -453,11 +461,15 @@ impl GpRegressor {
     /// vary; [`Error::Singular`] if Λ is too ill-conditioned for f64.
     pub fn fit(gram: &Gram, variances: Option<Variances>) -> Result<Self, Error> {
         let Targets::Values(columns) = gram.targets() else {
-            return Err(Error::invalid("gram", "a Gram of numbers, Targets::Values", format!("{:?}", gram.targets())));
+            return Err(Error::invalid(
+                Argument::Gram,
+                "a Gram of numbers, Targets::Values",
+                format!("{:?}", gram.targets()),
+            ));
         };
         let rows = gram.rows() as f64;
         if rows < 2.0 {
-            return Err(Error::invalid("rows", "at least 2", gram.rows()));
+            return Err(Error::invalid(Argument::Rows, "at least 2", gram.rows()));
         }
         let means: Vec<f64> = gram.target_sums().iter().map(|sum| sum / rows).collect();
         let spread: Vec<f64> = (gram.target_squares().iter().zip(&means))
@@ -468,12 +480,17 @@ impl GpRegressor {
             gram.moments(column).iter().zip(&sums).map(|(moment, sum)| moment - means[column] * sum).collect()
         };
         let Variances { kernel, noise } = match variances {
-            Some(Variances { kernel, noise }) => {
-                Variances { kernel: check_positive("kernel", kernel)?, noise: check_positive("noise", noise)? }
-            }
+            Some(Variances { kernel, noise }) => Variances {
+                kernel: check_positive(Argument::Kernel, kernel)?,
+                noise: check_positive(Argument::Noise, noise)?,
+            },
             None => {
                 if !spread.iter().any(|&spread| spread > 0.0) {
-                    return Err(Error::invalid("labels", "targets that vary", "equal ones; give the variances"));
+                    return Err(Error::invalid(
+                        Argument::Labels,
+                        "targets that vary",
+                        "equal ones; give the variances",
+                    ));
                 }
                 let moments: Vec<_> = (0..columns).map(centred).collect();
                 best_variances(&Eigen::new(gram.total(), None)?, &moments, &spread, rows)
@@ -631,7 +648,7 @@ impl ExactGp {
         labels.iter().for_each(|&label| counts[label as usize] += 1.0);
         let transform = ClassTargets::new(&counts, options.alpha)?;
         let variance =
-            options.variance.map_or(Ok(transform.variance), |variance| check_positive("variance", variance))?;
+            options.variance.map_or(Ok(transform.variance), |variance| check_positive(Argument::Variance, variance))?;
         let columns: Vec<(Vec<f64>, Vec<f64>)> = (0..classes)
             .map(|class| {
                 let own = |label: &u32| usize::from(*label as usize == class);
@@ -647,8 +664,8 @@ impl ExactGp {
     /// # Errors
     /// As [`GpRegressor::fit`].
     pub fn values(kernel: &[f64], targets: &[f64], variances: Variances) -> Result<Self, Error> {
-        let variance = check_positive("kernel", variances.kernel)?;
-        let noise = check_positive("noise", variances.noise)?;
+        let variance = check_positive(Argument::Kernel, variances.kernel)?;
+        let noise = check_positive(Argument::Noise, variances.noise)?;
         let mean = targets.iter().sum::<f64>() / targets.len() as f64;
         let centred = targets.iter().map(|target| target - mean).collect();
         Self::fit(kernel, variance, &[(centred, vec![noise; targets.len()])], vec![mean])
@@ -657,7 +674,7 @@ impl ExactGp {
     fn fit(kernel: &[f64], variance: f64, columns: &[(Vec<f64>, Vec<f64>)], means: Vec<f64>) -> Result<Self, Error> {
         let rows = columns[0].0.len();
         if rows == 0 || rows.checked_mul(rows) != Some(kernel.len()) {
-            return Err(Error::invalid("kernel", format!("{rows} x {rows} numbers"), kernel.len()));
+            return Err(Error::invalid(Argument::Kernel, format!("{rows} x {rows} numbers"), kernel.len()));
         }
         let (mut factors, mut solutions, mut likelihood) = (Vec::new(), Vec::new(), 0.0);
         for (targets, noise) in columns {
@@ -680,7 +697,7 @@ impl ExactGp {
     pub fn predict(&self, cross: &[f64], own: &[f64]) -> Result<GpPrediction, Error> {
         let (rows, columns) = (self.solutions[0].len(), self.means.len());
         if own.len().checked_mul(rows) != Some(cross.len()) {
-            return Err(Error::invalid("cross", format!("{} x {rows} numbers", own.len()), cross.len()));
+            return Err(Error::invalid(Argument::Cross, format!("{} x {rows} numbers", own.len()), cross.len()));
         }
         let (mut means, mut variances) = (vec![0.0; own.len() * columns], vec![0.0; own.len() * columns]);
         for column in 0..columns {
@@ -719,7 +736,7 @@ pub fn largest(values: &[f64], classes: usize) -> Vec<u32> {
 pub fn mean_negative_log_likelihood(probabilities: &[f64], labels: &[u32]) -> Result<f64, Error> {
     if labels.is_empty() || !probabilities.len().is_multiple_of(labels.len()) {
         let expected = format!("one for each row of {} probabilities", probabilities.len());
-        return Err(Error::invalid("labels", expected, labels.len()));
+        return Err(Error::invalid(Argument::Labels, expected, labels.len()));
     }
     let classes = probabilities.len() / labels.len();
     check_classes(labels, classes)?;

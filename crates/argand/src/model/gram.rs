@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::archive::Archive;
 use super::products::{Group, Packed, WIDTH};
 use super::recipe::Recipe;
-use crate::error::Error;
+use crate::error::{Argument, Error, FileFault};
 use crate::rows::{Input, Rows};
 use crate::sketch::DEFAULT_MEMORY_LIMIT;
 
@@ -148,7 +148,7 @@ impl Targets {
     fn check(self) -> Result<(), Error> {
         let (fewest, what) = if let Self::Values(_) = self { (1, "1 column of numbers") } else { (2, "2 classes") };
         if self.columns() < fewest || u32::try_from(self.columns()).is_err() {
-            return Err(Error::invalid("targets", format!("at least {what}"), self.columns()));
+            return Err(Error::invalid(Argument::Targets, format!("at least {what}"), self.columns()));
         }
         Ok(())
     }
@@ -191,8 +191,8 @@ impl Labels<'_> {
 /// ```
 /// use argand::model::{Gram, Labels, Recipe, Targets};
 /// use argand::{FeatureMap, Rows, Spec};
-/// let recipe = Recipe::from(Spec::new(3, 2, 64));
-/// let pipeline = recipe.sample::<f32>()?;
+/// let recipe = Recipe::from(Spec::polynomial(3).with_degree(2).with_features(64));
+/// let pipeline = recipe.pipeline::<f32>()?;
 /// let (x, y) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [0, 1]);
 /// let mut gram = Gram::new(&recipe, Targets::Classes(2))?;
 /// pipeline.for_each_block(&[Rows::new(&x, 2, 3)?.into()], |range, features| {
@@ -336,29 +336,33 @@ impl Gram {
     pub(crate) fn check(&self, features: Rows<'_, f32>, labels: Labels<'_>) -> Result<(), Error> {
         let dim = self.recipe.spec.features;
         if features.columns() != dim {
-            return Err(Error::invalid("features", format!("{dim} columns"), features.columns()));
+            return Err(Error::invalid(Argument::Features, format!("{dim} columns"), features.columns()));
         }
         if labels.rows() != features.rows() {
-            return Err(Error::invalid("labels", format!("{} rows, as the features", features.rows()), labels.rows()));
+            return Err(Error::invalid(
+                Argument::Labels,
+                format!("{} rows, as the features", features.rows()),
+                labels.rows(),
+            ));
         }
         match (self.targets, labels) {
             (Targets::Values(columns), Labels::Values(values)) => {
                 if values.columns() != columns {
-                    return Err(Error::invalid("labels", format!("{columns} columns"), values.columns()));
+                    return Err(Error::invalid(Argument::Labels, format!("{columns} columns"), values.columns()));
                 }
-                Input::from(values).check_finite("labels")?;
+                Input::from(values).check_finite(Argument::Labels)?;
             }
             (Targets::Classes(classes) | Targets::ClassesApart(classes), Labels::Classes(labels)) => {
                 check_classes(labels, classes)?;
             }
             (Targets::Values(_), Labels::Classes(_)) => {
-                return Err(Error::invalid("labels", "numbers, as this Gram is for regression", "classes"));
+                return Err(Error::invalid(Argument::Labels, "numbers, as this Gram is for regression", "classes"));
             }
             (_, Labels::Values(_)) => {
-                return Err(Error::invalid("labels", "classes, as this Gram is for classification", "numbers"));
+                return Err(Error::invalid(Argument::Labels, "classes, as this Gram is for classification", "numbers"));
             }
         }
-        Input::from(features).check_finite("features")
+        Input::from(features).check_finite(Argument::Features)
     }
 
     /// Adds the sums of other rows.
@@ -386,11 +390,11 @@ impl Gram {
     pub(crate) fn check_same(&self, other: &Self) -> Result<(), Error> {
         if other.recipe != self.recipe {
             let received = format!("{} seed {}", other.recipe.spec.method, other.recipe.spec.seed);
-            return Err(Error::invalid("other", "a Gram of the same scaling and sketch", received));
+            return Err(Error::invalid(Argument::Other, "a Gram of the same scaling and sketch", received));
         }
         if other.targets != self.targets {
             let [expected, received] = [self, other].map(|gram| format!("{:?}", gram.targets));
-            return Err(Error::invalid("other", format!("a Gram of {expected}"), received));
+            return Err(Error::invalid(Argument::Other, format!("a Gram of {expected}"), received));
         }
         Ok(())
     }
@@ -517,12 +521,12 @@ impl Gram {
         targets.check()?;
         let (dim, columns, groups) = (recipe.spec.features, targets.columns(), targets.groups());
         if !kept.is_empty() && !matches!(targets, Targets::ClassesApart(_)) {
-            return Err(Error::Archive("rows of classes that are not apart".to_owned()));
+            return Err(Error::Archive(FileFault::Content("rows of classes that are not apart".to_owned())));
         }
         if !kept.is_empty() && kept.len() != groups {
-            return Err(Error::Archive(format!("rows of {} classes, not of {groups}", kept.len())));
+            return Err(Error::Archive(FileFault::Content(format!("rows of {} classes, not of {groups}", kept.len()))));
         }
-        let too_large = || Error::Archive("its header claims more than any memory".to_owned());
+        let too_large = || Error::Archive(FileFault::Content("its header claims more than any memory".to_owned()));
         let numbers = |count: Option<usize>, each: Option<usize>| count?.checked_mul(each?);
         let counts = kept.iter().flatten().try_fold(0_usize, |sum, &count| sum.checked_add(count));
         let size = dim.checked_add(1).and_then(|next| dim.checked_mul(next)).map(|twice| twice / 2);
@@ -578,7 +582,7 @@ pub(crate) fn check_classes(labels: &[u32], classes: usize) -> Result<(), Error>
         None => Ok(()),
         Some(row) => {
             let received = format!("{} in row {row}", labels[row]);
-            Err(Error::invalid("labels", format!("classes below {classes}"), received))
+            Err(Error::invalid(Argument::Labels, format!("classes below {classes}"), received))
         }
     }
 }
@@ -643,7 +647,7 @@ pub(crate) mod tests {
         #[allow(clippy::cast_possible_truncation, reason = "rounding is meant")]
         let features = (0..rows * dim).map(|_| stream.uniform() as f32 - 0.3).collect();
         let labels = (0..).map(|row| if row < 2 * classes { row % classes } else { stream.below(classes) });
-        (Recipe::from(Spec::new(3, 2, dim)), features, labels.take(rows).collect())
+        (Recipe::from(Spec::polynomial(3).with_degree(2).with_features(dim)), features, labels.take(rows).collect())
     }
 
     fn one_hot(labels: &[u32], classes: usize) -> Vec<f64> {
@@ -856,7 +860,7 @@ pub(crate) mod tests {
         for targets in [Targets::Classes(1), Targets::Values(0), Targets::ClassesApart(usize::MAX)] {
             assert!(Gram::new(&recipe, targets).is_err());
         }
-        let large = Recipe::from(Spec::new(3, 2, 1 << 31));
+        let large = Recipe::from(Spec::polynomial(3).with_degree(2).with_features(1 << 31));
         assert!(matches!(Gram::new(&large, Targets::ClassesApart(1000)), Err(Error::TooLarge { .. })));
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::rows::{Input, OwnedRows, Rows, RowsMut};
 use crate::scalar::Scalar;
 use crate::sketch::{FeatureMap, Sketch};
@@ -39,7 +39,7 @@ impl FromStr for Scaling {
     fn from_str(name: &str) -> Result<Self, Error> {
         let known = SCALINGS.iter().find(|(known, _)| *known == name).map(|&(_, scaling)| scaling);
         let names = || SCALINGS.map(|(name, _)| name).join(", ");
-        known.ok_or_else(|| Error::invalid("scaling", format!("one of {}", names()), format!("\"{name}\"")))
+        known.ok_or_else(|| Error::invalid(Argument::Scaling, format!("one of {}", names()), format!("\"{name}\"")))
     }
 }
 
@@ -92,11 +92,15 @@ impl Preparation {
             [&table.shift, &table.scale].iter().all(|values| values.is_empty() || values.len() == dim)
         };
         if self.tables.len() != dims.len() || !self.tables.iter().zip(dims).all(fits) {
-            return Err(Error::invalid("preparation", format!("one for columns {dims:?}"), "one for other tables"));
+            return Err(Error::invalid(
+                Argument::Preparation,
+                format!("one for columns {dims:?}"),
+                "one for other tables",
+            ));
         }
         let numbers = self.tables.iter().flat_map(|table| table.shift.iter().chain(&table.scale));
         if numbers.clone().any(|number| !number.is_finite()) {
-            return Err(Error::invalid("preparation", "finite numbers", "others"));
+            return Err(Error::invalid(Argument::Preparation, "finite numbers", "others"));
         }
         Ok(())
     }
@@ -108,7 +112,7 @@ impl Preparation {
     pub fn scale<T: Scalar>(&self, rows: Rows<'_, T>) -> Result<Vec<T>, Error> {
         self.check(&[rows.columns()])?;
         let input = Input::from(rows);
-        input.check_finite("rows")?;
+        input.check_finite(Argument::Rows)?;
         match self.apply(&[input])?.and_then(|mut tables| tables.pop()) {
             Some(OwnedRows::Dense { values, .. }) => Ok(values),
             _ => Ok((0..rows.rows()).flat_map(|row| rows.row(row)).copied().collect()),
@@ -177,7 +181,7 @@ impl Columns {
 fn check_width<T: Scalar>(input: &Input<'_, T>) -> Result<(), Error> {
     if matches!(input, Input::Sparse(_)) && input.columns() > WIDEST_DENSE {
         let expected = format!("none or unit for sparse rows of more than {WIDEST_DENSE} columns");
-        return Err(Error::invalid("scaling", expected, "one that makes them dense"));
+        return Err(Error::invalid(Argument::Scaling, expected, "one that makes them dense"));
     }
     Ok(())
 }
@@ -235,14 +239,14 @@ impl PreparationFit {
             return Ok(());
         }
         if inputs.len() != self.tables.len() {
-            return Err(Error::invalid("inputs", format!("{} tables", self.tables.len()), inputs.len()));
+            return Err(Error::invalid(Argument::Inputs, format!("{} tables", self.tables.len()), inputs.len()));
         }
         for (input, table) in inputs.iter().zip(&self.tables) {
             if input.columns() != table.dim {
-                return Err(Error::invalid("input", format!("{} columns", table.dim), input.columns()));
+                return Err(Error::invalid(Argument::Input(None), format!("{} columns", table.dim), input.columns()));
             }
             check_width(input)?;
-            input.check_finite("input")?;
+            input.check_finite(Argument::Input(None))?;
         }
         let before = self.rows;
         for (input, table) in inputs.iter().zip(&mut self.tables) {
@@ -272,7 +276,7 @@ impl PreparationFit {
     /// [`Error::Invalid`] if rows were needed and there were none.
     pub fn finish(self) -> Result<Preparation, Error> {
         if self.needs_rows() && self.rows == 0 {
-            return Err(Error::invalid("input", "at least one row to learn the scaling from", 0));
+            return Err(Error::invalid(Argument::Input(None), "at least one row to learn the scaling from", 0));
         }
         let rows = self.rows as f64;
         let columns = |table: Statistics| match self.scaling {
@@ -307,10 +311,10 @@ impl Recipe {
     /// Draws the sketch.
     ///
     /// # Errors
-    /// As [`Spec::sample`], and [`Error::Invalid`] if the preparation is one for other tables.
-    pub fn sample<T: Scalar>(&self) -> Result<Pipeline<T>, Error> {
+    /// As [`Spec::sketch`], and [`Error::Invalid`] if the preparation is one for other tables.
+    pub fn pipeline<T: Scalar>(&self) -> Result<Pipeline<T>, Error> {
         self.preparation.check(self.spec.inputs.as_slice())?;
-        Ok(Pipeline { preparation: self.preparation.clone(), sketch: self.spec.sample()? })
+        Ok(Pipeline { preparation: self.preparation.clone(), sketch: self.spec.sketch()? })
     }
 }
 
@@ -348,20 +352,15 @@ impl<T: Scalar> Pipeline<T> {
         inputs: &[Input<'_, T>],
         mut consume: impl FnMut(Range<usize>, Rows<'_, T>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let rows = self.sketch.spec().check_shapes(inputs)?;
-        self.sketch.spec().check_finite(inputs)?;
+        let rows = self.sketch.spec().check_inputs(inputs)?;
         let (block, columns) = (self.block_rows(), self.output_dim());
         let mut features = vec![T::ZERO; block.min(rows) * columns];
         for start in (0..rows).step_by(block) {
             let range = start..(start + block).min(rows);
             let inputs: Vec<_> = inputs.iter().map(|input| input.slice(range.clone())).collect();
             let features = &mut features[..range.len() * columns];
-            self.transform_into(&inputs, RowsMut::new(features, range.len(), columns)?).map_err(
-                |error| match error {
-                    Error::Overflow { row, dtype } => Error::Overflow { row: row + start, dtype },
-                    other => other,
-                },
-            )?;
+            self.transform_into(&inputs, RowsMut::new(features, range.len(), columns)?)
+                .map_err(|error| error.in_rows_from(start))?;
             consume(range.clone(), Rows::new(features, range.len(), columns)?)?;
         }
         Ok(())
@@ -378,8 +377,7 @@ impl<T: Scalar> FeatureMap<T> for Pipeline<T> {
     }
 
     fn transform_into(&self, inputs: &[Input<'_, T>], out: RowsMut<'_, T>) -> Result<(), Error> {
-        self.sketch.spec().check_shapes(inputs)?;
-        self.sketch.spec().check_finite(inputs)?;
+        self.sketch.spec().check_inputs(inputs)?;
         match self.preparation.apply(inputs)? {
             None => self.sketch.transform_into(inputs, out),
             Some(prepared) => {
@@ -395,8 +393,7 @@ impl<T: Scalar> FeatureMap<T> for Pipeline<T> {
         cotangent: Rows<'_, T>,
         gradients: &mut [RowsMut<'_, T>],
     ) -> Result<(), Error> {
-        self.sketch.spec().check_shapes(inputs)?;
-        self.sketch.spec().check_finite(inputs)?;
+        self.sketch.spec().check_inputs(inputs)?;
         let Some(prepared) = self.preparation.apply(inputs)? else {
             return self.sketch.vjp_into(inputs, cotangent, gradients);
         };
@@ -481,9 +478,12 @@ mod tests {
         for scaling in [Scaling::None, Scaling::Unit, Scaling::NonNegative, Scaling::Standard] {
             let mut fit = PreparationFit::new(scaling, &[3]);
             fit.update(&[Rows::new(&X, 4, 3).unwrap().into()]).unwrap();
-            let recipe = Recipe { preparation: fit.finish().unwrap(), spec: Spec::new(3, 3, 16).with_seed(5) };
+            let recipe = Recipe {
+                preparation: fit.finish().unwrap(),
+                spec: Spec::polynomial(3).with_degree(3).with_features(16).with_seed(5),
+            };
             assert_eq!(serde_json::from_str::<Recipe>(&serde_json::to_string(&recipe).unwrap()).unwrap(), recipe);
-            let pipeline = recipe.sample::<f64>().unwrap();
+            let pipeline = recipe.pipeline::<f64>().unwrap();
             let cotangent: Vec<f64> = (0..4 * 16).map(|i| f64::from(i * 37 % 11) - 5.0).collect();
             let value = |x: &[f64]| -> f64 {
                 let features = pipeline.transform(&[Rows::new(x, 4, 3).unwrap().into()]).unwrap();
@@ -514,9 +514,9 @@ mod tests {
     #[test]
     fn blocks_are_the_rows_of_the_whole() {
         let x: Vec<f32> = (0..600 * 3).map(|i| (i % 17) as f32 - 8.0).collect();
-        let mut recipe = Recipe::from(Spec::new(3, 2, 1 << 16));
+        let mut recipe = Recipe::from(Spec::polynomial(3).with_degree(2).with_features(1 << 16));
         recipe.preparation = PreparationFit::new(Scaling::Unit, &[3]).finish().unwrap();
-        let pipeline = recipe.sample::<f32>().unwrap();
+        let pipeline = recipe.pipeline::<f32>().unwrap();
         let inputs = [Rows::new(&x, 600, 3).unwrap().into()];
         let whole = pipeline.transform(&inputs).unwrap();
         let mut rows = 0;
@@ -536,8 +536,8 @@ mod tests {
     #[test]
     fn wrong_preparations_are_errors() {
         let (preparation, _) = prepared(Scaling::Standard);
-        let recipe = Recipe { preparation, spec: Spec::new(4, 2, 8) };
-        assert!(recipe.sample::<f32>().unwrap_err().to_string().starts_with("preparation"));
+        let recipe = Recipe { preparation, spec: Spec::polynomial(4).with_degree(2).with_features(8) };
+        assert!(recipe.pipeline::<f32>().unwrap_err().to_string().starts_with("preparation"));
         assert!("centred".parse::<Scaling>().unwrap_err().to_string().contains("non-negative"));
         assert!(PreparationFit::new(Scaling::Standard, &[3]).finish().is_err());
         let mut fit = PreparationFit::new(Scaling::Standard, &[3]);

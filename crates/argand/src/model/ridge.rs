@@ -11,7 +11,7 @@ use super::archive::{Archive, check_columns};
 use super::gram::{Gram, Labels, Targets};
 use super::recipe::Recipe;
 use super::solve::{Cholesky, Eigen, check_finite, linear};
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::rows::{Input, Rows};
 
 /// A linear model on features, with an intercept that is not penalised.
@@ -28,8 +28,8 @@ use crate::rows::{Input, Rows};
 /// let x: Vec<f32> = (0..40).map(|i| (i as f32 * 0.7).sin()).collect();
 /// let y: Vec<f64> = x.chunks(2).map(|x| f64::from(x[0] * x[1])).collect(); // a polynomial of degree 2
 /// let (rows, targets) = (Rows::new(&x, 20, 2)?, Rows::new(&y, 20, 1)?);
-/// let recipe = Recipe::from(Spec::new(2, 2, 128));
-/// let pipeline = recipe.sample::<f32>()?;
+/// let recipe = Recipe::from(Spec::polynomial(2).with_degree(2).with_features(128));
+/// let pipeline = recipe.pipeline::<f32>()?;
 /// let mut gram = Gram::new(&recipe, Targets::Values(1))?;
 /// let (mut model, mut worst) = (None, 0.0_f64);
 /// pipeline.for_each_block(&[rows.into()], |_, features| {
@@ -76,7 +76,7 @@ impl Centred {
     fn new(gram: &Gram) -> Result<Self, Error> {
         let rows = gram.rows() as f64;
         if gram.rows() == 0 {
-            return Err(Error::invalid("rows", "at least 1", 0));
+            return Err(Error::invalid(Argument::Rows, "at least 1", 0));
         }
         let sums = gram.feature_sums();
         let [scale, shift] = signs(gram.targets());
@@ -110,7 +110,7 @@ fn check_lambda(lambda: f64) -> Result<(), Error> {
     if lambda >= 0.0 && lambda.is_finite() {
         return Ok(());
     }
-    Err(Error::invalid("lambda", "a finite number of at least 0", lambda))
+    Err(Error::invalid(Argument::Lambda, "a finite number of at least 0", lambda))
 }
 
 impl Ridge {
@@ -158,9 +158,9 @@ impl Ridge {
     pub fn predict(&self, features: Rows<'_, f32>) -> Result<Vec<f64>, Error> {
         let dim = self.header.recipe.spec.features;
         if features.columns() != dim {
-            return Err(Error::invalid("features", format!("{dim} columns"), features.columns()));
+            return Err(Error::invalid(Argument::Features, format!("{dim} columns"), features.columns()));
         }
-        Input::from(features).check_finite("features")?;
+        Input::from(features).check_finite(Argument::Features)?;
         Ok(linear(features, &self.weights, &self.header.intercepts))
     }
 
@@ -310,7 +310,7 @@ impl<'a> RidgePath<'a> {
     pub fn held_out(&self, other: &Gram, lambda: f64) -> Result<f64, Error> {
         self.gram.check_same(other)?;
         if other.rows() == 0 {
-            return Err(Error::invalid("other", "at least 1 row", 0));
+            return Err(Error::invalid(Argument::Other, "at least 1 row", 0));
         }
         let model = self.at(lambda)?;
         let (total, sums, rows) = (other.total(), other.feature_sums(), other.rows() as f64);

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::archive::Archive;
 use super::gram::Triangle;
-use crate::error::Error;
+use crate::error::{Error, FileFault};
 use crate::rows::Rows;
 
 /// A = LLᵀ.
@@ -187,7 +187,9 @@ impl RowUpdate {
             archive.take_f64("updates", count.and_then(|count| count.checked_mul(dim)).ok_or_else(too_large)?)?;
         // All singular values of T are below 1.
         if values.chunks_exact(dim).any(|row| square(row) >= 1.0) {
-            return Err(Error::Archive("an update by rows has more than the variance there is".to_owned()));
+            return Err(Error::Archive(FileFault::Content(
+                "an update by rows has more than the variance there is".to_owned(),
+            )));
         }
         let mut rest = &values[..];
         let update = |&rows: &usize| {
@@ -200,7 +202,7 @@ impl RowUpdate {
 }
 
 fn too_large() -> Error {
-    Error::Archive("its header claims more than any memory".to_owned())
+    Error::Archive(FileFault::Content("its header claims more than any memory".to_owned()))
 }
 
 /// A lower triangular matrix L, row by row: φᵀ(LLᵀ)⁻¹φ is a variance.
@@ -256,7 +258,7 @@ impl PackedFactor {
         let factors: Vec<_> = values.chunks_exact(size).map(factor).collect();
         let diagonal = |factor: &Self| (0..dim).all(|row| factor.values[row * (row + 3) / 2] > 0.0);
         if !factors.iter().all(diagonal) {
-            return Err(Error::Archive("a factor has a diagonal that is not positive".to_owned()));
+            return Err(Error::Archive(FileFault::Content("a factor has a diagonal that is not positive".to_owned())));
         }
         Ok(factors)
     }

@@ -127,9 +127,7 @@ impl<T: Scalar> Projection<T> {
                 Self::TransformedSrht(Srht::sample(draw), fourier.clone(), scale)
             }
             // Spherical features are no products, and TensorSketch always comes with a transform.
-            (Base::ProductSrht | Base::TensorSrht | Base::TensorSketch | Base::Spherical, _) => {
-                Self::Srht(Srht::sample(draw))
-            }
+            (Base::ProductSrht | Base::TensorSrht | Base::TensorSketch, _) => Self::Srht(Srht::sample(draw)),
         }
     }
 
@@ -138,7 +136,7 @@ impl<T: Scalar> Projection<T> {
         match draw.base {
             Base::Gaussian => Dense::<T>::bytes(draw),
             Base::Rademacher => Rademacher::bytes(draw),
-            Base::ProductSrht | Base::TensorSrht | Base::Spherical => Srht::bytes(draw),
+            Base::ProductSrht | Base::TensorSrht => Srht::bytes(draw),
             Base::TensorSketch => CountSketch::<T>::bytes(draw),
         }
     }
@@ -149,7 +147,7 @@ impl<T: Scalar> Projection<T> {
             Base::Gaussian => Dense::<T>::workspace_lanes(draw),
             Base::TensorSketch => 0,
             Base::Rademacher => Rademacher::workspace_lanes(),
-            Base::ProductSrht | Base::TensorSrht | Base::Spherical => draw.dim.next_power_of_two(),
+            Base::ProductSrht | Base::TensorSrht => draw.dim.next_power_of_two(),
         }
     }
 
@@ -157,7 +155,7 @@ impl<T: Scalar> Projection<T> {
     pub(crate) fn transformed_lanes(draw: Draw) -> Option<usize> {
         match draw.base {
             Base::ProductSrht | Base::TensorSrht => Srht::transformed_lanes(draw),
-            Base::Gaussian | Base::Rademacher | Base::TensorSketch | Base::Spherical => None,
+            Base::Gaussian | Base::Rademacher | Base::TensorSketch => None,
         }
     }
 
@@ -166,7 +164,7 @@ impl<T: Scalar> Projection<T> {
         match draw.base {
             Base::Gaussian => Dense::<T>::tiles_per_block(draw),
             Base::Rademacher => 4,
-            Base::ProductSrht | Base::TensorSrht | Base::TensorSketch | Base::Spherical => 1,
+            Base::ProductSrht | Base::TensorSrht | Base::TensorSketch => 1,
         }
     }
 

@@ -2,7 +2,7 @@
 
 #![allow(unreachable_pub, reason = "a sealed trait of the public `Scalar` names these types")]
 
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::lanes::{self, LANES, Lane, LaneBuffer, Layout};
 use crate::projection::Dense;
 use crate::rng::{Purpose, Stream};
@@ -49,7 +49,7 @@ pub(super) fn frequency_dim(spec: &Spec) -> usize {
 
 /// Bytes of the frequencies and of one thread's work space, if they can be counted.
 pub(super) fn bytes<T: Scalar>(spec: &Spec) -> Option<u64> {
-    let (dim, rows) = (spec.inputs.as_slice()[0], spec.rows());
+    let (dim, rows) = (spec.inputs.as_slice()[0], spec.outputs());
     let sums = Dense::<T>::sums_per_tile(rows, dim, false);
     let lanes = dim.checked_mul(2)?.checked_add(rows.checked_mul(2)?)?.checked_add(sums)?;
     let scratch = u64::try_from(lanes.checked_mul(size_of::<Lane<T>>())?).ok()?;
@@ -58,7 +58,7 @@ pub(super) fn bytes<T: Scalar>(spec: &Spec) -> Option<u64> {
 
 impl<T: Scalar> Cosine<T> {
     pub(super) fn sample(spec: &Spec, fit: &SphericalFit) -> Self {
-        let (dim, rows) = (spec.inputs.as_slice()[0], spec.rows());
+        let (dim, rows) = (spec.inputs.as_slice()[0], spec.outputs());
         let radii = fit.radii(rows, &mut Stream::new(spec.seed, Purpose::Radii, 0, 0));
         let frequencies = Dense::from_rows(rows, dim, false, |row| {
             // A spec has fewer than 2³² rows.
@@ -89,9 +89,11 @@ impl<T: Scalar> Cosine<T> {
             Input::Sparse(rows) => rows.row(row).all(|(_, value)| value == T::ZERO),
         });
         match zero {
-            Some(row) => {
-                Err(Error::invalid("input", "rows that can be scaled to unit norm", format!("zeros in row {row}")))
-            }
+            Some(row) => Err(Error::invalid(
+                Argument::Input(None),
+                "rows that can be scaled to unit norm",
+                format!("zeros in row {row}"),
+            )),
             None => Ok(()),
         }
     }

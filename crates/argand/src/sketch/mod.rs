@@ -6,11 +6,11 @@ mod shape;
 
 use rayon::prelude::*;
 
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::lanes::LANES;
-use crate::rows::{Input, Rows, RowsMut};
+use crate::rows::{self, Input, Rows, RowsMut};
 use crate::scalar::Scalar;
-use crate::spec::{Base, InputDims, Spec};
+use crate::spec::{Method, Spec};
 use crate::spherical;
 
 use cosine::Cosine;
@@ -55,7 +55,7 @@ pub trait FeatureMap<T: Scalar>: Send + Sync {
     fn transform(&self, inputs: &[Input<'_, T>]) -> Result<Vec<T>, Error> {
         let rows = inputs.first().map_or(0, Input::rows);
         let length = rows.checked_mul(self.output_dim()).ok_or_else(|| {
-            Error::invalid("rows", format!("rows x {} that fit into memory", self.output_dim()), rows)
+            Error::invalid(Argument::Rows, format!("rows x {} that fit into memory", self.output_dim()), rows)
         })?;
         let mut features = vec![T::ZERO; length];
         self.transform_into(inputs, RowsMut::new(&mut features, rows, self.output_dim())?)?;
@@ -112,7 +112,7 @@ fn first_bad<B: Send, S>(
 /// ```
 /// use argand::{FeatureMap, Rows, Spec};
 /// let x = [1.0, 2.0, 3.0, 0.5, 0.5, 0.5];
-/// let sketch = Spec::new(3, 2, 4096).sample::<f64>()?;
+/// let sketch = Spec::polynomial(3).with_degree(2).with_features(4096).sketch::<f64>()?;
 /// let features = sketch.transform(&[Rows::new(&x, 2, 3)?.into()])?;
 /// let estimate: f64 = features[..4096].iter().zip(&features[4096..]).map(|(a, b)| a * b).sum();
 /// assert!((estimate - 9.0).abs() < 0.5); // (1·½ + 2·½ + 3·½)² = 9
@@ -138,32 +138,35 @@ impl Spec {
     ///
     /// # Errors
     /// As [`Spec::validate`], and [`Error::TooLarge`].
-    pub fn sample<T: Scalar>(&self) -> Result<Sketch<T>, Error> {
-        self.sample_within(DEFAULT_MEMORY_LIMIT)
+    pub fn sketch<T: Scalar>(&self) -> Result<Sketch<T>, Error> {
+        self.sketch_within(DEFAULT_MEMORY_LIMIT)
     }
 
     /// Draws the random numbers if the sketch needs no more than `memory_limit` bytes.
     ///
     /// # Errors
     /// As [`Spec::validate`], and [`Error::TooLarge`].
-    pub fn sample_within<T: Scalar>(&self, memory_limit: u64) -> Result<Sketch<T>, Error> {
+    pub fn sketch_within<T: Scalar>(&self, memory_limit: u64) -> Result<Sketch<T>, Error> {
         let needed = self.memory_bytes::<T>()?;
         if needed > memory_limit {
             return Err(Error::TooLarge { needed, limit: memory_limit });
         }
         let mut spec = self.clone();
-        let (map, tiles) = if self.method.base == Base::Spherical {
-            let fit = match &self.spherical {
-                Some(fit) => fit.clone(),
-                None => spherical::fit(cosine::frequency_dim(self), self.kernel.degree, self.spherical_s())?,
-            };
-            let map = Map::Cosine(Cosine::sample(self, &fit));
-            spec.spherical = Some(fit);
-            (map, 1)
-        } else {
-            let product = Product::sample(self);
-            let tiles = product.tiles_per_block();
-            (Map::Product(product), tiles)
+        let (map, tiles) = match self.method {
+            Method::Product(method) => {
+                let product = Product::sample(self, method);
+                let tiles = product.tiles_per_block();
+                (Map::Product(product), tiles)
+            }
+            Method::Spherical => {
+                let fit = match &self.spherical {
+                    Some(fit) => fit.clone(),
+                    None => spherical::fit(cosine::frequency_dim(self), self.kernel.degree, self.spherical_s())?,
+                };
+                let map = Map::Cosine(Cosine::sample(self, &fit));
+                spec.spherical = Some(fit);
+                (map, 1)
+            }
         };
         Ok(Sketch { spec, map, block_rows: tiles * LANES, memory_limit })
     }
@@ -174,43 +177,11 @@ impl Spec {
     /// As [`Spec::validate`].
     pub fn memory_bytes<T: Scalar>(&self) -> Result<u64, Error> {
         self.validate()?;
-        let bytes =
-            if self.method.base == Base::Spherical { cosine::bytes::<T>(self) } else { product::bytes::<T>(self) };
+        let bytes = match self.method {
+            Method::Product(method) => product::bytes::<T>(self, method),
+            Method::Spherical => cosine::bytes::<T>(self),
+        };
         Ok(bytes.unwrap_or(u64::MAX))
-    }
-}
-
-impl Spec {
-    /// The name of input `index` in messages.
-    fn argument(&self, index: usize) -> String {
-        match self.inputs {
-            InputDims::Same(_) => "input".to_owned(),
-            InputDims::Distinct(_) => format!("input {index}"),
-        }
-    }
-
-    /// Checks that tables fit the spec and each other; returns their number of rows.
-    pub(crate) fn check_shapes<T: Scalar>(&self, inputs: &[Input<'_, T>]) -> Result<usize, Error> {
-        let dims = self.inputs.as_slice();
-        if inputs.len() != dims.len() {
-            return Err(Error::invalid("inputs", format!("{} tables", dims.len()), inputs.len()));
-        }
-        let rows = inputs[0].rows();
-        for (index, (input, &dim)) in inputs.iter().zip(dims).enumerate() {
-            let argument = self.argument(index);
-            if input.columns() != dim {
-                return Err(Error::invalid(&argument, format!("{dim} columns"), input.columns()));
-            }
-            if input.rows() != rows {
-                return Err(Error::invalid(&argument, format!("{rows} rows, as the first input"), input.rows()));
-            }
-        }
-        Ok(rows)
-    }
-
-    /// Checks that tables hold finite numbers.
-    pub(crate) fn check_finite<T: Scalar>(&self, inputs: &[Input<'_, T>]) -> Result<(), Error> {
-        inputs.iter().enumerate().try_for_each(|(index, input)| input.check_finite(&self.argument(index)))
     }
 }
 
@@ -239,14 +210,14 @@ impl<T: Scalar> Sketch<T> {
         rows.div_ceil(blocks).next_multiple_of(LANES).max(FEWEST_ROWS_FOR_THREADS)
     }
 
-    fn check(&self, inputs: &[Input<'_, T>], features: (&str, usize, usize)) -> Result<(), Error> {
-        let rows = self.spec.check_shapes(inputs)?;
+    fn check(&self, inputs: &[Input<'_, T>], features: (Argument, usize, usize)) -> Result<(), Error> {
+        let rows = rows::check_shapes(self.spec.inputs.as_slice(), inputs)?;
         let (argument, got_rows, got_columns) = features;
         if (got_rows, got_columns) != (rows, self.output_dim()) {
             let expected = format!("{rows} rows x {} columns", self.output_dim());
             return Err(Error::invalid(argument, expected, format!("{got_rows} x {got_columns}")));
         }
-        self.spec.check_finite(inputs)?;
+        rows::check_finite(inputs)?;
         if let Map::Cosine(_) = self.map {
             inputs.iter().try_for_each(Cosine::check)?;
         }
@@ -268,7 +239,7 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
     }
 
     fn transform_into(&self, inputs: &[Input<'_, T>], out: RowsMut<'_, T>) -> Result<(), Error> {
-        self.check(inputs, ("out", out.rows(), out.columns()))?;
+        self.check(inputs, (Argument::Out, out.rows(), out.columns()))?;
         let rows = self.rows_together(out.rows());
         let streamed = out.rows() * out.columns() * size_of::<T>() > CACHED_BYTES;
         let blocks = out.blocks(rows);
@@ -293,11 +264,11 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
         cotangent: Rows<'_, T>,
         gradients: &mut [RowsMut<'_, T>],
     ) -> Result<(), Error> {
-        self.check(inputs, ("cotangent", cotangent.rows(), cotangent.columns()))?;
-        Input::from(cotangent).check_finite("cotangent")?;
+        self.check(inputs, (Argument::Cotangent, cotangent.rows(), cotangent.columns()))?;
+        Input::from(cotangent).check_finite(Argument::Cotangent)?;
         if gradients.len() != inputs.len() {
             return Err(Error::invalid(
-                "gradients",
+                Argument::Gradients,
                 format!("{} tables, one per input", inputs.len()),
                 gradients.len(),
             ));
@@ -306,14 +277,14 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
             if (gradient.rows(), gradient.columns()) != (input.rows(), input.columns()) {
                 let expected = format!("{} x {}, as the input", input.rows(), input.columns());
                 return Err(Error::invalid(
-                    "gradients",
+                    Argument::Gradients,
                     expected,
                     format!("{} x {}", gradient.rows(), gradient.columns()),
                 ));
             }
         }
-        if let Map::Product(_) = self.map {
-            let needed = product::backward_bytes::<T>(&self.spec).unwrap_or(u64::MAX);
+        if let Method::Product(method) = self.spec.method {
+            let needed = product::backward_bytes::<T>(&self.spec, method).unwrap_or(u64::MAX);
             if needed > self.memory_limit {
                 return Err(Error::TooLarge { needed, limit: self.memory_limit });
             }

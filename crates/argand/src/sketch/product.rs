@@ -9,7 +9,7 @@ use crate::projection::{Draw, LookedUp, Parts, Projection, Rademacher, RowSource
 use crate::rows::{Input, Rows, RowsMut};
 use crate::scalar::Scalar;
 use crate::simd;
-use crate::spec::{Base, Field, InputDims, Shape, Spec};
+use crate::spec::{Base, Field, InputDims, ProductMethod, Shape, Spec};
 use crate::transform::fft::Fourier;
 
 /// The drawn projections, and how they are fed, joined and read.
@@ -104,16 +104,17 @@ pub struct BackwardScratch<T> {
 /// A sketch before it is drawn: what its memory is counted from.
 struct Blueprint<'a> {
     spec: &'a Spec,
+    method: ProductMethod,
     joins: Vec<shape::Join>,
 }
 
 impl<'a> Blueprint<'a> {
-    fn new(spec: &'a Spec) -> Self {
-        Self { spec, joins: shape::joins(spec.method.shape, spec.kernel.degree) }
+    fn new(spec: &'a Spec, method: ProductMethod) -> Self {
+        Self { spec, method, joins: shape::joins(method.shape, spec.kernel.degree) }
     }
 
     fn transforms(&self) -> bool {
-        self.spec.method.base == Base::TensorSketch
+        self.method.base == Base::TensorSketch
     }
 
     fn number(&self, index: usize) -> u32 {
@@ -122,7 +123,7 @@ impl<'a> Blueprint<'a> {
 
     /// What the projection of a factor is drawn from.
     fn factor(&self, factor: usize) -> Draw {
-        let Spec { method, seed, .. } = *self.spec;
+        let (method, seed) = (self.method, self.spec.seed);
         Draw {
             base: method.base,
             complex: method.field.is_complex(),
@@ -130,21 +131,21 @@ impl<'a> Blueprint<'a> {
             factor: self.number(factor),
             sorted: factor == 0 && method.shape == Shape::Flat,
             dim: self.spec.factor_dim(factor),
-            rows: self.spec.rows(),
+            rows: self.spec.outputs(),
         }
     }
 
     /// What the projection of a join's result is drawn from: square, of the sketch's own base in a tree, an SRHT in a
     /// chain.
     fn mixer(&self, join: usize) -> Draw {
-        let base = if self.spec.method.shape == Shape::Chain { Base::ProductSrht } else { self.spec.method.base };
+        let base = if self.method.shape == Shape::Chain { Base::ProductSrht } else { self.method.base };
         let factor = self.number(self.spec.kernel.degree + join);
-        Draw { base, factor, sorted: false, dim: self.spec.rows(), ..self.factor(0) }
+        Draw { base, factor, sorted: false, dim: self.spec.outputs(), ..self.factor(0) }
     }
 
     /// What the CRAFT projection is drawn from.
     fn craft(&self) -> Option<Draw> {
-        let up = self.spec.method.craft?;
+        let up = self.method.craft?;
         let factor = self.number(self.spec.kernel.degree + self.joins.len());
         let draw = Draw { base: Base::ProductSrht, complex: false, factor, sorted: true, dim: up, ..self.factor(0) };
         Some(Draw { rows: self.spec.features, ..draw })
@@ -175,10 +176,10 @@ impl<'a> Blueprint<'a> {
 
     /// Lanes of what the factors of a flat sketch take a tile's rows from, if they have such and all of it fits into a cache.
     fn fused_lanes<T: Scalar>(&self) -> Option<usize> {
-        if self.joins.len() != 1 || self.transforms() || self.spec.method.craft.is_some() {
+        if self.joins.len() != 1 || self.transforms() || self.method.craft.is_some() {
             return None;
         }
-        let (lanes, most): (Vec<_>, _) = if self.spec.method.base == Base::Rademacher {
+        let (lanes, most): (Vec<_>, _) = if self.method.base == Base::Rademacher {
             // Factors share the sums of their input.
             let inputs = 0..self.spec.inputs.as_slice().len();
             (inputs.map(|input| Rademacher::table_lanes(self.spec.factor_dim(input))).collect(), TABLE_BYTES)
@@ -205,7 +206,7 @@ impl<'a> Blueprint<'a> {
 
     /// As [`Blueprint::forward_lanes`], with products in slots.
     fn slot_lanes<T: Scalar>(&self, tiles: usize) -> Option<usize> {
-        let rows = self.spec.rows();
+        let rows = self.spec.outputs();
         let per_tile = self.widest().checked_add(rows.checked_mul(2)?.checked_mul(self.slots())?)?;
         let transform = if self.transforms() { rows.checked_mul(4)? } else { 0 };
         let craft = self.craft().map_or(Some(0), |draw| draw.dim.checked_add(draw.rows))?;
@@ -217,7 +218,7 @@ impl<'a> Blueprint<'a> {
     fn backward_lanes<T: Scalar>(&self) -> Option<usize> {
         let operands: usize = self.joins.iter().map(|join| join.operands.len()).sum();
         let most = self.joins.iter().map(|join| join.operands.len()).max().unwrap_or(0);
-        let products = operands.checked_add(most)?.checked_add(1)?.checked_mul(self.spec.rows())?.checked_mul(2)?;
+        let products = operands.checked_add(most)?.checked_add(1)?.checked_mul(self.spec.outputs())?.checked_mul(2)?;
         self.slot_lanes::<T>(1)?.checked_add(self.widest())?.checked_add(products)
     }
 }
@@ -226,22 +227,22 @@ impl<'a> Blueprint<'a> {
 const ALLOCATION: usize = 64;
 
 /// Bytes of a spec's sketch and of one thread's work space, if they can be counted.
-pub(super) fn bytes<T: Scalar>(spec: &Spec) -> Option<u64> {
+pub(super) fn bytes<T: Scalar>(spec: &Spec, method: ProductMethod) -> Option<u64> {
     // Before the joins are listed: a huge degree is refused without a list of its factors.
     let per_factor = size_of::<Projected<T>>() + size_of::<shape::Join>() + ALLOCATION;
     let factors = u64::try_from(spec.kernel.degree.checked_mul(per_factor)?).ok()?;
     if factors > u64::from(u32::MAX) {
         return Some(factors);
     }
-    let blueprint = Blueprint::new(spec);
+    let blueprint = Blueprint::new(spec, method);
     let drawn = blueprint.draws().map(Projection::<T>::bytes).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?))?;
     let tiles = blueprint.tiles_per_block::<T>();
     drawn.checked_add(lane_bytes::<T>(blueprint.forward_lanes::<T>(tiles)?)?)?.checked_add(factors)
 }
 
 /// Bytes of one [`BackwardScratch`], if they can be counted.
-pub(super) fn backward_bytes<T: Scalar>(spec: &Spec) -> Option<u64> {
-    lane_bytes::<T>(Blueprint::new(spec).backward_lanes::<T>()?)
+pub(super) fn backward_bytes<T: Scalar>(spec: &Spec, method: ProductMethod) -> Option<u64> {
+    lane_bytes::<T>(Blueprint::new(spec, method).backward_lanes::<T>()?)
 }
 
 fn lane_bytes<T>(lanes: usize) -> Option<u64> {
@@ -249,10 +250,10 @@ fn lane_bytes<T>(lanes: usize) -> Option<u64> {
 }
 
 impl<T: Scalar> Product<T> {
-    pub(super) fn sample(spec: &Spec) -> Self {
-        let blueprint = Blueprint::new(spec);
+    pub(super) fn sample(spec: &Spec, method: ProductMethod) -> Self {
+        let blueprint = Blueprint::new(spec, method);
         let distinct = matches!(spec.inputs, InputDims::Distinct(_));
-        let fourier = blueprint.transforms().then(|| T::fourier(spec.rows()));
+        let fourier = blueprint.transforms().then(|| T::fourier(spec.outputs()));
         let project = |operand: &Operand| {
             let (source, draw) = match *operand {
                 Operand::Factor(factor) => (Source::Input(if distinct { factor } else { 0 }), blueprint.factor(factor)),
@@ -269,9 +270,9 @@ impl<T: Scalar> Product<T> {
         let one_over_root = |count: usize| T::from_f64(1.0 / (count as f64).sqrt());
         Self {
             joins,
-            field: spec.method.field,
+            field: method.field,
             distinct,
-            rows: spec.rows(),
+            rows: spec.outputs(),
             widest: blueprint.widest(),
             slots: blueprint.slots(),
             workspace_lanes: blueprint.workspace_lanes::<T>(),
@@ -279,7 +280,7 @@ impl<T: Scalar> Product<T> {
             tiles_per_block: blueprint.tiles_per_block::<T>(),
             root_gamma: root(spec.kernel.gamma),
             root_coef0: root(spec.kernel.coef0),
-            scale: one_over_root(spec.rows()),
+            scale: one_over_root(spec.outputs()),
             craft: blueprint.craft().map(|draw| Craft {
                 projection: Projection::sample(draw, None),
                 up: draw.dim,

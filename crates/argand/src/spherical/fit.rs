@@ -3,7 +3,7 @@
 use super::bessel::SphereCharacteristic;
 use super::density::{Component, Density, window};
 use super::{COMPONENTS, SphericalFit};
-use crate::error::Error;
+use crate::error::{Argument, Error};
 
 /// Weights and logarithms of the scales.
 const PARAMETERS: usize = 2 * COMPONENTS;
@@ -75,19 +75,23 @@ pub fn fit(dim: usize, degree: usize, s: f64) -> Result<SphericalFit, Error> {
     }
     // Every start is positive and every step keeps it so; only arguments near the ends of the floating-point
     // range fail.
-    best.ok_or_else(|| Error::invalid("s", "a kernel that does not underflow", s))
+    best.ok_or_else(|| Error::invalid(Argument::S, "a kernel that does not underflow", s))
 }
 
 /// What [`fit`] accepts.
 pub(super) fn validate_kernel(dim: usize, degree: usize, s: f64) -> Result<(), Error> {
     if !(2..=1 << 31).contains(&dim) {
-        return Err(Error::invalid("dim", "2 to 2147483648 (on the sphere of one dimension lie two points)", dim));
+        return Err(Error::invalid(
+            Argument::Dim,
+            "2 to 2147483648 (on the sphere of one dimension lie two points)",
+            dim,
+        ));
     }
     if degree == 0 || u32::try_from(degree).is_err() {
-        return Err(Error::invalid("degree", "1 to 4294967295", degree));
+        return Err(Error::invalid(Argument::Degree, "1 to 4294967295", degree));
     }
     if !(s.is_finite() && s >= 2.0) {
-        return Err(Error::invalid("s", "a finite number of at least 2", s));
+        return Err(Error::invalid(Argument::S, "a finite number of at least 2", s));
     }
     Ok(())
 }
@@ -514,13 +518,13 @@ mod tests {
             other => panic!("{other:?}"),
         };
         for dim in [0, 1, usize::MAX] {
-            assert_eq!(named(fit(dim, 3, 2.0)), "dim");
+            assert_eq!(named(fit(dim, 3, 2.0)), Argument::Dim);
         }
         for degree in [0, usize::MAX] {
-            assert_eq!(named(fit(16, degree, 2.0)), "degree");
+            assert_eq!(named(fit(16, degree, 2.0)), Argument::Degree);
         }
         for s in [f64::NAN, f64::INFINITY, 1.99, -2.0] {
-            assert_eq!(named(fit(16, 3, s)), "s");
+            assert_eq!(named(fit(16, 3, s)), Argument::S);
         }
     }
 

@@ -15,7 +15,7 @@ mod fit;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::rng::Stream;
 
 pub use bessel::sphere_characteristic;
@@ -76,22 +76,22 @@ impl SphericalFit {
         fit::validate_kernel(self.dim, self.degree, self.s)?;
         if self.weights.is_empty() || self.weights.len() != self.scales.len() {
             let expected = format!("as many scales as weights, {}", self.weights.len().max(1));
-            return Err(Error::invalid("scales", expected, self.scales.len()));
+            return Err(Error::invalid(Argument::Scales, expected, self.scales.len()));
         }
         if let Some(weight) = self.weights.iter().find(|weight| !weight.is_finite()) {
-            return Err(Error::invalid("weights", "finite numbers", weight));
+            return Err(Error::invalid(Argument::Weights, "finite numbers", weight));
         }
         if let Some(scale) = self.scales.iter().find(|scale| !(scale.is_finite() && **scale > 0.0)) {
-            return Err(Error::invalid("scales", "finite positive numbers", scale));
+            return Err(Error::invalid(Argument::Scales, "finite positive numbers", scale));
         }
-        for (argument, value) in [("rms_error", self.rms_error), ("max_error", self.max_error)] {
+        for (argument, value) in [(Argument::RmsError, self.rms_error), (Argument::MaxError, self.max_error)] {
             if !(value.is_finite() && value >= 0.0) {
                 return Err(Error::invalid(argument, "a finite number of at least 0", value));
             }
         }
         if self.density().is_none() {
             return Err(Error::invalid(
-                "weights",
+                Argument::Weights,
                 "a mixture that is positive somewhere",
                 format!("{:?}", self.weights),
             ));
@@ -271,7 +271,7 @@ mod tests {
         ];
         for (field, fit) in broken {
             match fit.validate() {
-                Err(Error::Invalid { argument, .. }) => assert_eq!(argument, field),
+                Err(Error::Invalid { argument, .. }) => assert_eq!(argument.to_string(), field),
                 other => panic!("{field}: {other:?}"),
             }
             let radii = fit.radii(3, &mut Stream::new(1, Purpose::Weights, 0, 0));

@@ -7,7 +7,7 @@
 use faer::{Mat, MatRef, Side};
 
 use super::moments::moment_constant;
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::spec::{Base, Field};
 
 /// The two terms of D = O(max{…}), without the constant that the paper leaves unspecified.
@@ -48,14 +48,14 @@ impl Guarantee {
     /// C₄², p and log(1/δ), if the guarantee is one that the theorem covers.
     fn parts(&self, largest_delta: f64) -> Result<(f64, f64, f64), Error> {
         if self.degree == 0 {
-            return Err(Error::invalid("degree", "at least 1", 0));
+            return Err(Error::invalid(Argument::Degree, "at least 1", 0));
         }
         if !(self.epsilon > 0.0 && self.epsilon.is_finite()) {
-            return Err(Error::invalid("epsilon", "a positive number", self.epsilon));
+            return Err(Error::invalid(Argument::Epsilon, "a positive number", self.epsilon));
         }
         if !(self.delta > 0.0 && self.delta < largest_delta) {
             let expected = format!("a number between 0 and {largest_delta:.4}, where the theorem holds");
-            return Err(Error::invalid("delta", expected, self.delta));
+            return Err(Error::invalid(Argument::Delta, expected, self.delta));
         }
         let constant = moment_constant(Base::Gaussian, self.field, 4.0)?;
         Ok((constant * constant, self.degree as f64, -self.delta.ln()))
@@ -94,7 +94,7 @@ impl Guarantee {
     /// [`Error::Invalid`] outside of the theorem's range.
     pub fn norm_rows_with(&self, trade_off: f64) -> Result<Order, Error> {
         if !(trade_off > 0.0 && trade_off.is_finite()) {
-            return Err(Error::invalid("trade_off", "a positive number", trade_off));
+            return Err(Error::invalid(Argument::TradeOff, "a positive number", trade_off));
         }
         let (c, p, log) = self.parts((-2.0 * self.degree as f64 * trade_off).exp())?;
         let t = log / (p * trade_off);
@@ -134,14 +134,18 @@ impl Guarantee {
     /// As [`norm_rows`](Self::norm_rows), and for a statistical dimension below 0.
     pub fn spectral_features(&self, statistical_dimension: f64) -> Result<Order, Error> {
         if !(statistical_dimension >= 0.0 && statistical_dimension.is_finite()) {
-            return Err(Error::invalid("statistical_dimension", "a number of at least 0", statistical_dimension));
+            return Err(Error::invalid(
+                Argument::StatisticalDimension,
+                "a number of at least 0",
+                statistical_dimension,
+            ));
         }
         Ok(self.matrix_product_features()?.times(statistical_dimension.powi(2)))
     }
 }
 
 /// Checks a square matrix given row by row; returns its size.
-fn square(argument: &str, matrix: &[f64]) -> Result<usize, Error> {
+fn square(argument: Argument, matrix: &[f64]) -> Result<usize, Error> {
     let size = matrix.len().isqrt();
     if size == 0 || size * size != matrix.len() {
         return Err(Error::invalid(argument, "the n x n numbers of a square matrix", matrix.len()));
@@ -166,7 +170,7 @@ fn check_lambda(lambda: f64) -> Result<(), Error> {
     if lambda >= 0.0 && lambda.is_finite() {
         Ok(())
     } else {
-        Err(Error::invalid("lambda", "a finite number of at least 0", lambda))
+        Err(Error::invalid(Argument::Lambda, "a finite number of at least 0", lambda))
     }
 }
 
@@ -175,7 +179,7 @@ fn rounding(size: usize) -> f64 {
     size as f64 * f64::EPSILON
 }
 
-fn eigenvalues(matrix: MatRef<'_, f64>, argument: &str) -> Result<Vec<f64>, Error> {
+fn eigenvalues(matrix: MatRef<'_, f64>, argument: Argument) -> Result<Vec<f64>, Error> {
     let found = matrix.self_adjoint_eigenvalues(Side::Lower);
     found.map_err(|_| Error::invalid(argument, "a matrix whose eigenvalues can be computed", "no convergence"))
 }
@@ -201,13 +205,17 @@ fn eigenvalues(matrix: MatRef<'_, f64>, argument: &str) -> Result<Vec<f64>, Erro
 /// # Ok::<(), argand::Error>(())
 /// ```
 pub fn statistical_dimension(kernel: &[f64], lambda: f64) -> Result<f64, Error> {
-    let size = square("kernel", kernel)?;
+    let size = square(Argument::Kernel, kernel)?;
     check_lambda(lambda)?;
-    let values = eigenvalues(MatRef::from_row_major_slice(kernel, size, size), "kernel")?;
+    let values = eigenvalues(MatRef::from_row_major_slice(kernel, size, size), Argument::Kernel)?;
     let largest = values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
     let smallest = values.iter().copied().fold(0.0_f64, f64::min);
     if smallest < -1e-6 * largest {
-        return Err(Error::invalid("kernel", "a positive semi-definite matrix", format!("eigenvalue {smallest}")));
+        return Err(Error::invalid(
+            Argument::Kernel,
+            "a positive semi-definite matrix",
+            format!("eigenvalue {smallest}"),
+        ));
     }
     let real = |value: &&f64| **value > rounding(size) * largest;
     Ok(values.iter().filter(real).map(|value| value / (value + lambda)).sum())
@@ -235,17 +243,18 @@ pub fn statistical_dimension(kernel: &[f64], lambda: f64) -> Result<f64, Error> 
 /// # Ok::<(), argand::Error>(())
 /// ```
 pub fn spectral_error(kernel: &[f64], approximation: &[f64], lambda: f64) -> Result<f64, Error> {
-    let size = square("kernel", kernel)?;
-    if square("approximation", approximation)? != size {
+    let size = square(Argument::Kernel, kernel)?;
+    if square(Argument::Approximation, approximation)? != size {
         return Err(Error::invalid(
-            "approximation",
+            Argument::Approximation,
             format!("{} numbers, as kernel", kernel.len()),
             approximation.len(),
         ));
     }
     check_lambda(lambda)?;
     let regularised = Mat::from_fn(size, size, |i, j| kernel[i * size + j] + if i == j { lambda } else { 0.0 });
-    let singular = || Error::invalid("lambda", "a larger number: kernel + lambda I must be positive definite", lambda);
+    let singular =
+        || Error::invalid(Argument::Lambda, "a larger number: kernel + lambda I must be positive definite", lambda);
     let factor = regularised.llt(Side::Lower).map_err(|_| singular())?;
     let smallest = (0..size).map(|i| factor.L()[(i, i)]).fold(f64::INFINITY, f64::min);
     let largest = (0..size).map(|i| factor.L()[(i, i)]).fold(0.0, f64::max);
@@ -259,7 +268,7 @@ pub fn spectral_error(kernel: &[f64], approximation: &[f64], lambda: f64) -> Res
     solve(&mut difference);
     let mut whitened = difference.transpose().to_owned();
     solve(&mut whitened);
-    let values = eigenvalues(whitened.as_ref(), "approximation")?;
+    let values = eigenvalues(whitened.as_ref(), Argument::Approximation)?;
     Ok(values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs())))
 }
 

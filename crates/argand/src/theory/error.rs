@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::pairs::{RowSums, Sample, check, choose_rows, inner_products};
 use super::variance::{Formula, PairStatistics};
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::rows::{Input, OwnedRows, Rows};
 use crate::scalar::Scalar;
 use crate::sketch::FeatureMap;
@@ -71,9 +71,11 @@ impl Default for Sampling {
 
 impl Sampling {
     fn check(&self) -> Result<(), Error> {
-        for (argument, value) in
-            [("rows", self.rows), ("measured_rows", self.measured_rows), ("sketches", self.sketches)]
-        {
+        for (argument, value) in [
+            (Argument::Rows, self.rows),
+            (Argument::MeasuredRows, self.measured_rows),
+            (Argument::Sketches, self.sketches),
+        ] {
             if value < 2 {
                 return Err(Error::invalid(argument, "at least 2", value));
             }
@@ -106,7 +108,7 @@ impl Sampling {
 /// use argand::{Rows, Spec, theory};
 /// let x: Vec<f64> = (0..50 * 8).map(|i| f64::from(i % 7)).collect();
 /// let inputs = [Rows::new(&x, 50, 8)?.into()];
-/// let [few, many] = [256, 1024].map(|features| theory::expected_error(&Spec::new(8, 2, features), &inputs, &Default::default()));
+/// let [few, many] = [256, 1024].map(|features| theory::expected_error(&Spec::polynomial(8).with_degree(2).with_features(features), &inputs, &Default::default()));
 /// let ratio = few?.relative / many?.relative;
 /// assert!((1.9..2.1).contains(&ratio)); // four times the features, half the error
 /// # Ok::<(), argand::Error>(())
@@ -203,13 +205,13 @@ impl<T: Scalar> Predictor<T> {
         let inputs: Vec<_> = self.measured.iter().map(OwnedRows::view).collect();
         let rows = self.measured_sample.rows();
         // The first one tells what spherical features are fitted to, which does not depend on the seed.
-        let spec = spec.sample::<T>()?.spec().clone();
+        let spec = spec.sketch::<T>()?.spec().clone();
         let draw = |sketch: usize| {
             // Seeds that users do not use: the sketch that they will draw is not among those looked at.
             let seed = (self.seed ^ 0x6d65_6173_7572_6564).wrapping_add(sketch as u64);
-            let features = spec.clone().with_seed(seed).sample::<T>()?.transform(&inputs)?;
+            let features = spec.clone().with_seed(seed).sketch::<T>()?.transform(&inputs)?;
             let features = Rows::new(&features, rows, spec.features)?;
-            Ok(squared_errors(&self.measured_sample, features, spec.method.field))
+            Ok(squared_errors(&self.measured_sample, features, spec.method.field()))
         };
         let drawn = (0..sketches.max(2)).into_par_iter().map(draw).collect::<Result<Vec<_>, Error>>()?;
         let norms = drawn[0][1].clone();
@@ -237,7 +239,11 @@ impl<T: Scalar> Predictor<T> {
         }
         if norm < f64::MIN_POSITIVE / f64::EPSILON {
             let expected = "rows whose kernel is not zero: scale them to unit norm, or use a larger gamma";
-            return Err(Error::invalid("input", expected, "a kernel matrix of zeros, as far as f64 can tell"));
+            return Err(Error::invalid(
+                Argument::Input(None),
+                expected,
+                "a kernel matrix of zeros, as far as f64 can tell",
+            ));
         }
         let mut of_rows = 0.0;
         if rows < self.population && rows > 2 {
@@ -337,11 +343,11 @@ pub fn kernel_error<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], features: R
     let rows = inputs[0].rows();
     if (features.rows(), features.columns()) != (rows, spec.features) {
         let received = format!("{} x {}", features.rows(), features.columns());
-        return Err(Error::invalid("features", format!("{rows} rows x {} columns", spec.features), received));
+        return Err(Error::invalid(Argument::Features, format!("{rows} rows x {} columns", spec.features), received));
     }
-    Input::from(features).check_finite("features")?;
+    Input::from(features).check_finite(Argument::Features)?;
     let sample = Sample::new(spec, inputs);
-    let [error, norm] = squared_errors(&sample, features, spec.method.field).map(|sums| sums.total(None, rows));
+    let [error, norm] = squared_errors(&sample, features, spec.method.field()).map(|sums| sums.total(None, rows));
     if norm == 0.0 { Ok(error.sqrt()) } else { Ok((error / norm).sqrt()) }
 }
 
@@ -363,11 +369,21 @@ mod tests {
         let x = [1.0, 0.0, 2.0, 1.0];
         let inputs = [Rows::new(&x, 2, 2).unwrap().into()];
         let identity = [1.0, 0.0, 0.0, 1.0];
-        let error = kernel_error(&Spec::new(2, 1, 2), &inputs, Rows::new(&identity, 2, 2).unwrap()).unwrap();
+        let error = kernel_error(
+            &Spec::polynomial(2).with_degree(1).with_features(2),
+            &inputs,
+            Rows::new(&identity, 2, 2).unwrap(),
+        )
+        .unwrap();
         assert!((error - (24.0_f64 / 34.0).sqrt()).abs() < 1e-12);
-        assert_eq!(kernel_error(&Spec::new(2, 1, 2), &inputs, Rows::new(&x, 2, 2).unwrap()).unwrap(), 0.0);
+        assert_eq!(
+            kernel_error(&Spec::polynomial(2).with_degree(1).with_features(2), &inputs, Rows::new(&x, 2, 2).unwrap())
+                .unwrap(),
+            0.0
+        );
         // Complex features z = i and z = 1: the Hermitian product i is off by 1 from the kernel 0 · 1, and |z|² = 1 is right.
-        let complex = Spec::new(2, 1, 2).with_method("complex-gaussian".parse().unwrap());
+        let complex =
+            Spec::polynomial(2).with_degree(1).with_features(2).with_method("complex-gaussian".parse().unwrap());
         let inputs = [Rows::new(&[1.0, 0.0, 0.0, 1.0], 2, 2).unwrap().into()];
         let error = kernel_error(&complex, &inputs, Rows::new(&[0.0, 1.0, 1.0, 0.0], 2, 2).unwrap()).unwrap();
         assert!((error - 1.0).abs() < 1e-12, "{error}");
@@ -383,7 +399,8 @@ mod tests {
             let columns: Vec<u64> = (0..rows as u64 * 6).map(|entry| 5 - entry % 6).collect();
             let reversed: Vec<f64> = all.chunks_exact(6).flat_map(|row| row.iter().rev()).copied().collect();
             for method in ["ctr-product-srht", "complex-rademacher", "tensor-sketch"] {
-                let mut spec = Spec::new(6, 3, 20).with_method(method.parse().unwrap());
+                let mut spec =
+                    Spec::polynomial(6).with_degree(3).with_features(20).with_method(method.parse().unwrap());
                 (spec.kernel.gamma, spec.kernel.coef0) = (0.7, 0.3);
                 let (mut errors, mut norms) = (0.0, 0.0);
                 for x in all.chunks_exact(6) {
@@ -410,7 +427,7 @@ mod tests {
     fn a_subsample_estimates_the_whole() {
         let x: Vec<f64> = (0..600 * 6_i32).map(|i| f64::from(i * i % 101 - 30) / 60.0).collect();
         let inputs = [Rows::new(&x, 600, 6).unwrap().into()];
-        let spec = Spec::new(6, 3, 64);
+        let spec = Spec::polynomial(6).with_degree(3).with_features(64);
         let whole = expected_error(&spec, &inputs, &Sampling::default()).unwrap();
         let mut within = 0;
         for seed in 0..40 {
@@ -434,8 +451,8 @@ mod tests {
     fn measurements_agree_with_the_closed_form() {
         let x = data();
         let inputs = [Rows::new(&x, 40, 6).unwrap().into()];
-        for method in Method::all().into_iter().filter(|method| method.base != crate::Base::Spherical) {
-            let spec = Spec::new(6, 2, 32).with_method(method);
+        for method in Method::all().into_iter().filter(|&method| method != Method::Spherical) {
+            let spec = Spec::polynomial(6).with_degree(2).with_features(32).with_method(method);
             let Some(formula) = Formula::of(&spec).unwrap() else { continue };
             let predictor = Predictor::new(&spec, &inputs, &Sampling::default()).unwrap();
             let (closed, measured) =
@@ -448,7 +465,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_predicted_is_an_error() {
-        let spec = Spec::new(2, 2, 8);
+        let spec = Spec::polynomial(2).with_degree(2).with_features(8);
         let x = [1e200, 0.0, 1.0, 1.0];
         let inputs = [Rows::new(&x, 2, 2).unwrap().into()];
         assert_eq!(expected_error(&spec, &inputs, &Sampling::default()), Err(Error::Overflow { row: 0, dtype: "f64" }));

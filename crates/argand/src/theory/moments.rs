@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::spec::{Base, Field};
 
 /// The smallest known C with ‖wᵀa‖_{L^t} ≤ C ‖a‖₂ for every a, where w has independent entries of this kind.
@@ -30,7 +30,7 @@ use crate::spec::{Base, Field};
 /// ```
 pub fn moment_constant(base: Base, field: Field, t: f64) -> Result<f64, Error> {
     if !(t.is_finite() && t >= 2.0) {
-        return Err(Error::invalid("t", "a finite number of at least 2", t));
+        return Err(Error::invalid(Argument::T, "a finite number of at least 2", t));
     }
     let complex = |t: f64| (libm::lgamma(t / 2.0 + 1.0) / t).exp();
     match (base, field.is_complex()) {
@@ -44,9 +44,11 @@ pub fn moment_constant(base: Base, field: Field, t: f64) -> Result<f64, Error> {
             let weight = |even: f64, distance: f64| even * distance / (t * (above - below));
             Ok(complex(below).powf(weight(below, above - t)) * complex(above).powf(weight(above, t - below)))
         }
-        (Base::ProductSrht | Base::TensorSrht | Base::TensorSketch | Base::Spherical, _) => {
-            Err(Error::invalid("base", "gaussian or rademacher, whose entries are independent", format!("{base:?}")))
-        }
+        (Base::ProductSrht | Base::TensorSrht | Base::TensorSketch, _) => Err(Error::invalid(
+            Argument::Base,
+            "gaussian or rademacher, whose entries are independent",
+            format!("{base:?}"),
+        )),
     }
 }
 

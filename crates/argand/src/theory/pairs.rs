@@ -7,7 +7,7 @@ use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
 use super::variance::{PairStatistics, power};
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::rng::{Purpose, Stream};
 use crate::rows::Input;
 use crate::scalar::Scalar;
@@ -235,10 +235,10 @@ impl Sample {
 /// Checks that tables fit a spec and each other, and hold finite numbers and some rows.
 pub(super) fn check<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Result<(), Error> {
     spec.validate()?;
-    if spec.check_shapes(inputs)? == 0 {
-        return Err(Error::invalid("input", "at least one row", 0));
+    if crate::rows::check_shapes(spec.inputs.as_slice(), inputs)? == 0 {
+        return Err(Error::invalid(Argument::Input(None), "at least one row", 0));
     }
-    spec.check_finite(inputs)
+    crate::rows::check_finite(inputs)
 }
 
 /// Some of `total` rows without repetition, in ascending order; all of them if that many are wanted.

@@ -1,7 +1,7 @@
 //! The variance of a kernel estimate: Table 1 of the paper, and what it leaves out.
 
-use crate::error::Error;
-use crate::spec::{Base, Field, InputDims, Kernel, Shape, Spec};
+use crate::error::{Argument, Error};
+use crate::spec::{Base, Field, InputDims, Kernel, Method, Shape, Spec};
 
 /// All that the variance of a kernel estimate depends on, for one factor of one pair x, y.
 ///
@@ -24,7 +24,7 @@ impl PairStatistics {
     /// [`Error::Invalid`] if they differ in length.
     pub fn new(kernel: Kernel, x: &[f64], y: &[f64]) -> Result<Self, Error> {
         if x.len() != y.len() {
-            return Err(Error::invalid("y", format!("{} numbers, as x", x.len()), y.len()));
+            return Err(Error::invalid(Argument::Y, format!("{} numbers, as x", x.len()), y.len()));
         }
         let sum = |term: &dyn Fn(f64, f64) -> f64| x.iter().zip(y).map(|(&x, &y)| term(x, y)).sum::<f64>();
         let norms = [sum(&|x, _| x * x), sum(&|_, y| y * y)];
@@ -109,22 +109,24 @@ impl Formula {
     /// As [`Spec::validate`].
     pub fn of(spec: &Spec) -> Result<Option<Self>, Error> {
         spec.validate()?;
-        let (method, degree) = (spec.method, spec.kernel.degree);
+        let Method::Product(method) = spec.method else { return Ok(None) };
+        let degree = spec.kernel.degree;
         let flat = method.shape == Shape::Flat || degree <= 2;
         let tree = !flat && method.shape == Shape::Tree && method.base == Base::Gaussian;
-        if method.craft.is_some() || method.base == Base::Spherical || !(flat || tree) {
+        if method.craft.is_some() || !(flat || tree) {
             return Ok(None);
         }
         let distinct = matches!(spec.inputs, InputDims::Distinct(_));
         let tables = spec.inputs.as_slice().len();
-        let stacked = |factor| spec.rows().next_multiple_of(spec.factor_dim(factor).next_power_of_two()) as f64 - 1.0;
+        let stacked =
+            |factor| spec.outputs().next_multiple_of(spec.factor_dim(factor).next_power_of_two()) as f64 - 1.0;
         Ok(Some(Self {
             base: method.base,
             field: method.field,
             degree,
             distinct,
             tree,
-            rows: spec.rows(),
+            rows: spec.outputs(),
             stacked: (0..tables).map(stacked).collect(),
         }))
     }
@@ -181,7 +183,7 @@ impl Formula {
                 let variance = (with_b + with_c) / m + kappa * (both - with_b - with_c) / (m * m);
                 [variance, variance]
             }
-            Base::Gaussian | Base::Rademacher | Base::ProductSrht | Base::TensorSrht | Base::Spherical => {
+            Base::Gaussian | Base::Rademacher | Base::ProductSrht | Base::TensorSrht => {
                 let plain = |factor: &PairStatistics| {
                     let both = if self.base == Base::Gaussian { square(factor) } else { factor.cross_terms() };
                     factor.norms + if complex { both } else { 2.0 * both }
@@ -258,25 +260,25 @@ pub(crate) fn power(base: f64, exponent: usize) -> f64 {
 /// use argand::{Spec, theory::variance::variance};
 /// // One full Hadamard matrix at degree 1 is orthogonal: no variance. At degree 2 there is some.
 /// let (x, y) = ([1.0, 2.0, 0.0, 1.0], [1.0, 0.0, 1.0, 1.0]);
-/// let exact = variance(&Spec::new(4, 1, 8), &[&x], &[&y])?.unwrap();
+/// let exact = variance(&Spec::polynomial(4).with_degree(1).with_features(8), &[&x], &[&y])?.unwrap();
 /// assert!((exact.mean - 2.0).abs() < 1e-12 && exact.variance < 1e-12);
-/// let moments = variance(&Spec::new(4, 2, 8), &[&x], &[&y])?.unwrap();
+/// let moments = variance(&Spec::polynomial(4).with_degree(2).with_features(8), &[&x], &[&y])?.unwrap();
 /// assert!((moments.mean - 4.0).abs() < 1e-12 && moments.variance > 1.0);
 /// # Ok::<(), argand::Error>(())
 /// ```
 pub fn variance(spec: &Spec, x: &[&[f64]], y: &[&[f64]]) -> Result<Option<Moments>, Error> {
     let formula = Formula::of(spec)?;
     let dims = spec.inputs.as_slice();
-    for (name, rows) in [("x", x), ("y", y)] {
+    for (argument, rows) in [(Argument::X, x), (Argument::Y, y)] {
         if rows.len() != dims.len() {
-            return Err(Error::invalid(name, format!("{} rows, one per input", dims.len()), rows.len()));
+            return Err(Error::invalid(argument, format!("{} rows, one per input", dims.len()), rows.len()));
         }
         for (row, &dim) in rows.iter().zip(dims) {
             if row.len() != dim {
-                return Err(Error::invalid(name, format!("{dim} numbers"), row.len()));
+                return Err(Error::invalid(argument, format!("{dim} numbers"), row.len()));
             }
             if let Some(value) = row.iter().find(|value| !value.is_finite()) {
-                return Err(Error::invalid(name, "finite numbers", value));
+                return Err(Error::invalid(argument, "finite numbers", value));
             }
         }
     }
@@ -335,7 +337,10 @@ mod tests {
     #[test]
     fn overflow_is_not_zero() {
         let large = [1e200, 2e200];
-        let moments = super::variance(&crate::Spec::new(2, 2, 8), &[&large], &[&large]).unwrap().unwrap();
+        let moments =
+            super::variance(&crate::Spec::polynomial(2).with_degree(2).with_features(8), &[&large], &[&large])
+                .unwrap()
+                .unwrap();
         assert!(!moments.variance.is_finite(), "{moments:?}");
     }
 
@@ -355,7 +360,7 @@ mod tests {
     }
 
     fn flat(base: Base, field: Field, degree: usize, pair: PairStatistics) -> f64 {
-        let mut spec = Spec::new(3, degree, 10).with_method(Method::flat(base, field));
+        let mut spec = Spec::polynomial(3).with_degree(degree).with_features(10).with_method(Method::flat(base, field));
         spec.kernel.coef0 = 0.2;
         Formula::of(&spec).unwrap().unwrap().moments(&[pair]).variance
     }
@@ -399,7 +404,8 @@ mod tests {
         let pair = PairStatistics::new(kernel, &[1.0, 1.0], &[1.0, 1.0]).unwrap();
         assert_eq!((pair.inner, pair.squares, pair.norms, pair.cross_terms()), (2.0, 2.0, 4.0, 2.0));
         let of = |base, field, degree, features| {
-            let spec = Spec::new(2, degree, features).with_method(Method::flat(base, field));
+            let spec =
+                Spec::polynomial(2).with_degree(degree).with_features(features).with_method(Method::flat(base, field));
             let moments = Formula::of(&spec).unwrap().unwrap().moments(&[pair]);
             (moments.variance, moments.pseudo_variance)
         };
@@ -419,8 +425,8 @@ mod tests {
     #[test]
     fn distinct_factors_that_are_equal_give_the_power() {
         for method in Method::all() {
-            let same = Spec::new(5, 3, 24).with_method(method);
-            let distinct = Spec::distinct(&[5, 5, 5], 24).with_method(method);
+            let same = Spec::polynomial(5).with_degree(3).with_features(24).with_method(method);
+            let distinct = Spec::tensor_product(&[5, 5, 5]).with_features(24).with_method(method);
             let pair =
                 PairStatistics::new(same.kernel, &[1.0, 2.0, 0.5, 0.0, -1.0], &[0.3, 1.0, 1.0, 2.0, 1.0]).unwrap();
             if let (Ok(Some(same)), Ok(Some(distinct))) = (Formula::of(&same), Formula::of(&distinct)) {
@@ -433,7 +439,7 @@ mod tests {
 
     #[test]
     fn rows_that_do_not_fit_are_errors() {
-        let spec = Spec::new(2, 2, 8);
+        let spec = Spec::polynomial(2).with_degree(2).with_features(8);
         let row = [1.0, 2.0];
         assert!(variance(&spec, &[&row], &[&row[..1]]).unwrap_err().to_string().starts_with("y: "));
         assert!(variance(&spec, &[&row, &row], &[&row]).unwrap_err().to_string().starts_with("x: "));

@@ -2,7 +2,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::lanes::{LANES, Lane};
 use crate::scalar::Scalar;
 use crate::simd::Vector;
@@ -30,7 +30,7 @@ use crate::simd::Vector;
 /// ```
 pub fn fwht<T: Scalar>(data: &mut [T]) -> Result<(), Error> {
     if !data.len().is_power_of_two() {
-        return Err(Error::invalid("data", "a length that is a power of two", data.len()));
+        return Err(Error::invalid(Argument::Data, "a length that is a power of two", data.len()));
     }
     if data.len() < LANES {
         reference(data);

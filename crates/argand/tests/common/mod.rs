@@ -5,7 +5,9 @@ pub mod data;
 
 use argand::rng::{Purpose, Stream};
 use argand::theory::variance::{Moments, variance};
-use argand::{Base, FeatureMap, Field, Input, InputDims, Kernel, Method, Rows, Scalar, Shape, SparseRows, Spec};
+use argand::{
+    Base, FeatureMap, Field, Input, InputDims, Kernel, Method, ProductMethod, Rows, Scalar, Shape, SparseRows, Spec,
+};
 
 pub type Complex = (f64, f64);
 
@@ -55,13 +57,13 @@ impl<T: Scalar> Csr<T> {
 
 /// Every method that sketches tensor products, with CRAFT maps of a size for tests.
 pub fn methods() -> Vec<Method> {
-    let small = |method: Method| Method { craft: method.craft.map(|_| 64), ..method };
-    Method::all().into_iter().filter(|method| method.base != Base::Spherical).map(small).collect()
+    Method::all().into_iter().filter(|&method| method != Method::Spherical).map(|m| m.with_craft_dim(64)).collect()
 }
 
 /// Spherical random features for (½⟨x, y⟩ + ½)^degree.
 pub fn srf(dim: usize, degree: usize, features: usize) -> Spec {
-    let mut spec = Spec::new(dim, degree, features).with_method("srf".parse().unwrap());
+    let mut spec =
+        Spec::polynomial(dim).with_degree(degree).with_features(features).with_method("srf".parse().unwrap());
     (spec.kernel.gamma, spec.kernel.coef0) = (0.5, 0.5);
     spec
 }
@@ -73,6 +75,10 @@ pub fn homogenise(kernel: Kernel, x: &[f64]) -> Vec<f64> {
         lifted.push(kernel.coef0.sqrt());
     }
     lifted
+}
+
+fn product(spec: &Spec) -> ProductMethod {
+    spec.method.product().expect("a product of projections")
 }
 
 /// What a matrix is drawn from.
@@ -163,7 +169,7 @@ pub fn matrix(draw: Draw) -> Vec<Vec<Complex>> {
                 .map(|row| (0..dim).map(|k| times(fourier(rows, row, buckets[k]), diagonal[k])).collect())
                 .collect()
         }
-        Base::Spherical => panic!("spherical random features are no projection"),
+        other => panic!("{other:?} has no oracle yet"),
     }
 }
 
@@ -189,9 +195,17 @@ struct Oracle<'a> {
 impl Oracle<'_> {
     fn draw(&self, factor: usize, dim: usize) -> Draw {
         let method = self.spec.method;
-        let sorted = factor == 0 && method.shape == Shape::Flat;
-        let complex = method.field.is_complex();
-        Draw { base: method.base, complex, seed: self.spec.seed, factor, sorted, dim, rows: self.spec.rows() }
+        let sorted = factor == 0 && method.shape() == Some(Shape::Flat);
+        let complex = method.field().is_complex();
+        Draw {
+            base: product(self.spec).base,
+            complex,
+            seed: self.spec.seed,
+            factor,
+            sorted,
+            dim,
+            rows: self.spec.outputs(),
+        }
     }
 
     /// Wᵢ x̃ᵢ
@@ -203,12 +217,12 @@ impl Oracle<'_> {
 
     /// The product of operands, divided by √m, and for TensorSketch transformed back; and the number of this join.
     fn join(&mut self, operands: &[Vec<Complex>]) -> (Vec<Complex>, usize) {
-        let m = self.spec.rows();
+        let m = self.spec.outputs();
         let root = (m as f64).sqrt();
         let mut product: Vec<Complex> = (0..m)
             .map(|at| operands.iter().fold((1.0 / root, 0.0), |product, operand| times(product, operand[at])))
             .collect();
-        if self.spec.method.base == Base::TensorSketch {
+        if self.spec.method.base() == Some(Base::TensorSketch) {
             let back: Vec<Vec<Complex>> = (0..m)
                 .map(|row| {
                     let conjugate = |(re, im): Complex| (re / root, -im / root);
@@ -223,13 +237,13 @@ impl Oracle<'_> {
 
     /// The projection of a join's result.
     fn mix(&self, (result, join): (Vec<Complex>, usize)) -> Vec<Complex> {
-        let m = self.spec.rows();
+        let m = self.spec.outputs();
         let own = self.draw(self.spec.kernel.degree + join, m);
-        if self.spec.method.shape != Shape::Chain {
+        if self.spec.method.shape() != Some(Shape::Chain) {
             return multiply(&matrix(own), &result);
         }
         let mixed = multiply(&matrix(Draw { base: Base::ProductSrht, ..own }), &result);
-        if self.spec.method.base != Base::TensorSketch {
+        if self.spec.method.base() != Some(Base::TensorSketch) {
             return mixed;
         }
         let scaled: Vec<Complex> = mixed.iter().map(|z| (z.0 / (m as f64).sqrt(), z.1 / (m as f64).sqrt())).collect();
@@ -259,9 +273,8 @@ impl Oracle<'_> {
             let operands: Vec<_> = (0..count).map(|factor| oracle.factor(factor)).collect();
             oracle.join(&operands)
         };
-        match self.spec.method.shape {
-            _ if degree <= 2 => all(self, degree).0,
-            Shape::Flat => all(self, degree).0,
+        match product(self.spec).shape {
+            shape if degree <= 2 || shape == Shape::Flat => all(self, degree).0,
             Shape::Tree => self.halves(0, degree).0,
             Shape::Chain => {
                 let mut result = all(self, 2);
@@ -271,6 +284,7 @@ impl Oracle<'_> {
                 }
                 result.0
             }
+            other => panic!("{other:?} has no oracle yet"),
         }
     }
 }
@@ -279,12 +293,12 @@ impl Oracle<'_> {
 pub fn oracle_row(spec: &Spec, inputs: &[&[f64]]) -> Vec<f64> {
     let mut oracle = Oracle { spec, inputs, joins: 0 };
     let product = oracle.result();
-    let features: Vec<f64> = match spec.method.field {
+    let features: Vec<f64> = match spec.method.field() {
         Field::Real => product.iter().map(|z| z.0).collect(),
         Field::ComplexToReal => product.iter().map(|z| z.0).chain(product.iter().map(|z| z.1)).collect(),
         Field::Complex => product.iter().flat_map(|z| [z.0, z.1]).collect(),
     };
-    let Some(up) = spec.method.craft else { return features };
+    let Some(up) = spec.method.craft() else { return features };
     let down = Draw {
         base: Base::ProductSrht,
         complex: false,
@@ -337,14 +351,15 @@ pub fn estimate(field: Field, x: &[f64], y: &[f64]) -> Complex {
 /// partial sum exceeds the ℓ₁ norm of what is projected times the largest weight, which is below 6 for the Gaussians
 /// drawn here. A join's result is projected again, where its ℓ₁ norm is at most m times its largest element.
 pub fn rounding<T: Scalar>(spec: &Spec, inputs: &[&[f64]]) -> f64 {
-    let m = spec.rows() as f64;
+    let m = spec.outputs() as f64;
     let method = spec.method;
-    let levels = |dim: f64| match method.base {
+    let levels = |dim: f64| match product(spec).base {
         Base::Gaussian => (6.0, dim),
         Base::Rademacher => (1.0, dim),
-        Base::ProductSrht | Base::TensorSrht | Base::Spherical => (1.0, dim.log2().ceil()),
+        Base::ProductSrht | Base::TensorSrht => (1.0, dim.log2().ceil()),
         // Buckets, and a Fourier transform of any length.
         Base::TensorSketch => (1.0, dim + 10.0 * m.log2().ceil() + 20.0),
+        other => panic!("{other:?} has no bound yet"),
     };
     let mut bound = T::EPSILON.to_f64() / m.sqrt();
     let mut depth = 0.0;
@@ -355,16 +370,16 @@ pub fn rounding<T: Scalar>(spec: &Spec, inputs: &[&[f64]]) -> f64 {
         bound *= weight * x.iter().map(|x| x.abs()).sum::<f64>();
         depth += levels + 4.0;
     }
-    let joins = if method.shape == Shape::Flat { 1 } else { (degree - 1).max(1) };
+    let joins = if method.shape() == Some(Shape::Flat) { 1 } else { (degree - 1).max(1) };
     for _ in 1..joins {
         let (weight, levels) = levels(m);
         bound *= weight * m.sqrt();
         depth += levels + 4.0;
     }
-    if method.base == Base::TensorSketch {
+    if method.base() == Some(Base::TensorSketch) {
         bound *= m.sqrt().powi(joins as i32);
     }
-    if let Some(up) = method.craft {
+    if let Some(up) = method.craft() {
         bound *= up as f64 / (spec.features as f64).sqrt();
         depth += (up as f64).log2() + 4.0;
     }
@@ -374,8 +389,8 @@ pub fn rounding<T: Scalar>(spec: &Spec, inputs: &[&[f64]]) -> f64 {
 /// Column counts for a spec with the same or with distinct inputs.
 pub fn spec_for(inputs: &InputDims, degree: usize, features: usize, method: Method) -> Spec {
     let spec = match inputs {
-        InputDims::Same(dim) => Spec::new(*dim, degree, features),
-        InputDims::Distinct(dims) => Spec::distinct(dims, features),
+        InputDims::Same(dim) => Spec::polynomial(*dim).with_degree(degree).with_features(features),
+        InputDims::Distinct(dims) => Spec::tensor_product(dims).with_features(features),
     };
     spec.with_method(method)
 }

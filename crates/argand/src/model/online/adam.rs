@@ -3,7 +3,7 @@
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::scalar::Scalar;
 
 /// The optimiser Adam: steps along running means of gradients, divided by the root of running means of their squares.
@@ -49,7 +49,7 @@ impl Adam {
     /// unspecified, for gradients that are not finite or whose squares do not fit into `f32`.
     pub fn step(&mut self, learning_rate: f64, parameters: &mut [f32], gradients: &[f32]) -> Result<(), Error> {
         check_learning_rate(learning_rate)?;
-        for (argument, length) in [("parameters", parameters.len()), ("gradients", gradients.len())] {
+        for (argument, length) in [(Argument::Parameters, parameters.len()), (Argument::Gradients, gradients.len())] {
             if length != self.first.len() {
                 return Err(Error::invalid(argument, format!("{} numbers", self.first.len()), length));
             }
@@ -67,12 +67,7 @@ impl Adam {
                 pulp::Arch::new().dispatch(Step { rate, unbias, parameters, gradients, first, second })
             })
             .reduce(|| true, |one, other| one & other);
-        if finite {
-            Ok(())
-        } else {
-            let expected = "finite numbers whose squares fit into f32: scale the rows, or lower the learning rate";
-            Err(Error::invalid("gradients", expected, format!("larger ones in step {}", self.steps)))
-        }
+        if finite { Ok(()) } else { Err(Error::Diverged) }
     }
 }
 
@@ -112,6 +107,6 @@ pub(super) fn check_learning_rate(learning_rate: f64) -> Result<(), Error> {
     if learning_rate.is_finite() && learning_rate > 0.0 {
         Ok(())
     } else {
-        Err(Error::invalid("learning_rate", "a finite number above 0", learning_rate))
+        Err(Error::invalid(Argument::LearningRate, "a finite number above 0", learning_rate))
     }
 }

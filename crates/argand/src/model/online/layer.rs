@@ -6,7 +6,7 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::model::archive::Archive;
 use crate::model::recipe::Recipe;
 use crate::rows::{Input, Rows, RowsMut};
@@ -173,7 +173,7 @@ impl Score {
 /// ```
 /// use argand::model::online::{Pooling, SoftmaxLayer};
 /// use argand::{FeatureMap, Rows, Spec};
-/// let sketch = Spec::new(3, 2, 64).sample::<f32>()?;
+/// let sketch = Spec::polynomial(3).with_degree(2).with_features(64).sketch::<f32>()?;
 /// let layer = SoftmaxLayer::new(4, 64, Pooling::default())?;
 /// let features = sketch.transform(&[Rows::new(&[1.0, 2.0, 3.0], 1, 3)?.into()])?;
 /// // It starts at zero, knowing nothing.
@@ -217,24 +217,24 @@ impl SoftmaxLayer {
         Self::count(classes, features)?;
         if weights.len() != classes * features {
             let expected = format!("{classes} classes x {features} features");
-            return Err(Error::invalid("weights", expected, weights.len()));
+            return Err(Error::invalid(Argument::Weights, expected, weights.len()));
         }
-        Input::from(Rows::new(weights, classes, features)?).check_finite("weights")?;
-        Input::from(Rows::new(biases, 1, classes)?).check_finite("biases")?;
+        Input::from(Rows::new(weights, classes, features)?).check_finite(Argument::Weights)?;
+        Input::from(Rows::new(biases, 1, classes)?).check_finite(Argument::Biases)?;
         Ok(Self { classes, features, pooling, parameters: [weights, biases].concat() })
     }
 
     pub(super) fn count(classes: usize, features: usize) -> Result<usize, Error> {
         if classes < 2 || u32::try_from(classes).is_err() {
-            return Err(Error::invalid("classes", "2 to 4294967295", classes));
+            return Err(Error::invalid(Argument::Classes, "2 to 4294967295", classes));
         }
         if features == 0 {
-            return Err(Error::invalid("features", "at least 1", features));
+            return Err(Error::invalid(Argument::Features, "at least 1", features));
         }
         let count = classes.checked_mul(features).and_then(|weights| weights.checked_add(classes));
         count.filter(|&count| count <= MOST_PARAMETERS).ok_or_else(|| {
             let expected = format!("classes x features of at most {MOST_PARAMETERS}");
-            Error::invalid("features", expected, format!("{classes} x {features}"))
+            Error::invalid(Argument::Features, expected, format!("{classes} x {features}"))
         })
     }
 
@@ -321,11 +321,11 @@ impl SoftmaxLayer {
         let rows = inputs.first().map_or(0, Input::rows);
         self.check_labels(rows, labels)?;
         if rows == 0 {
-            return Err(Error::invalid("labels", "at least one row", 0));
+            return Err(Error::invalid(Argument::Labels, "at least one row", 0));
         }
         if (gradients.classes, gradients.parameters.len()) != (self.classes, self.parameters.len()) {
             let expected = format!("those of {} classes x {} features", self.classes, self.features);
-            return Err(Error::invalid("gradients", expected, format!("{} classes", gradients.classes)));
+            return Err(Error::invalid(Argument::Gradients, expected, format!("{} classes", gradients.classes)));
         }
         let raw = map.transform(inputs)?;
         let mut pooled = raw.clone();
@@ -350,9 +350,9 @@ impl SoftmaxLayer {
     /// A copy of features, pooled.
     fn pooled(&self, features: Rows<'_, f32>) -> Result<Vec<f32>, Error> {
         if features.columns() != self.features {
-            return Err(Error::invalid("features", format!("{} columns", self.features), features.columns()));
+            return Err(Error::invalid(Argument::Features, format!("{} columns", self.features), features.columns()));
         }
-        Input::from(features).check_finite("features")?;
+        Input::from(features).check_finite(Argument::Features)?;
         let mut pooled: Vec<f32> = (0..features.rows()).flat_map(|row| features.row(row)).copied().collect();
         self.pooling.apply(&mut pooled, self.features);
         Ok(pooled)
@@ -428,19 +428,19 @@ impl SoftmaxLayer {
 
     pub(super) fn check_map(&self, map: &(impl FeatureMap<f32> + ?Sized)) -> Result<(), Error> {
         if map.output_dim() != self.features {
-            return Err(Error::invalid("map", format!("{} features", self.features), map.output_dim()));
+            return Err(Error::invalid(Argument::Map, format!("{} features", self.features), map.output_dim()));
         }
         Ok(())
     }
 
     pub(super) fn check_labels(&self, rows: usize, labels: &[u32]) -> Result<(), Error> {
         if labels.len() != rows {
-            return Err(Error::invalid("labels", format!("one for each of the {rows} rows"), labels.len()));
+            return Err(Error::invalid(Argument::Labels, format!("one for each of the {rows} rows"), labels.len()));
         }
         match labels.iter().position(|&label| label as usize >= self.classes) {
             Some(row) => {
                 let expected = format!("classes below {}", self.classes);
-                Err(Error::invalid("labels", expected, format!("{} in row {row}", labels[row])))
+                Err(Error::invalid(Argument::Labels, expected, format!("{} in row {row}", labels[row])))
             }
             None => Ok(()),
         }
@@ -523,7 +523,7 @@ impl SoftmaxClassifier {
     /// [`Error::Invalid`] if the recipe gives another number of features than the layer takes.
     pub fn new(recipe: Recipe, layer: SoftmaxLayer) -> Result<Self, Error> {
         if recipe.spec.features != layer.features {
-            return Err(Error::invalid("recipe", format!("{} features", layer.features), recipe.spec.features));
+            return Err(Error::invalid(Argument::Recipe, format!("{} features", layer.features), recipe.spec.features));
         }
         Ok(Self { header: Header { recipe, classes: layer.classes, pooling: layer.pooling }, layer })
     }

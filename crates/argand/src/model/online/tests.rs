@@ -92,8 +92,8 @@ fn widened(values: &[f32]) -> Vec<f64> {
 #[test]
 fn gradients_are_those_of_the_definition() {
     let (rows, dim, features, classes) = (7, 5, 16, 3);
-    let spec = Spec::new(dim, 3, features).with_seed(4);
-    let sketch = spec.sample::<f32>().unwrap();
+    let spec = Spec::polynomial(dim).with_degree(3).with_features(features).with_seed(4);
+    let sketch = spec.sketch::<f32>().unwrap();
     let (x, weights, biases) = (normals(rows * dim, 1), normals(classes * features, 2), normals(classes, 3));
     let labels = [0, 2, 1, 1, 0, 2, 2];
     for pooling in POOLINGS {
@@ -104,7 +104,7 @@ fn gradients_are_those_of_the_definition() {
         let inputs = input(&x, dim);
         let loss = layer.loss_and_gradients(&sketch, &inputs, &labels, &mut gradients, Some(&mut tables)).unwrap();
         let mut oracle = Oracle {
-            sketch: spec.sample().unwrap(),
+            sketch: spec.sketch().unwrap(),
             pooling,
             weights: widened(&weights),
             biases: widened(&biases),
@@ -134,7 +134,7 @@ fn gradients_are_those_of_the_definition() {
 #[test]
 fn blocks_of_rows_and_columns_add_up() {
     let (rows, features, classes) = (2 * ROW_BLOCK + 3, COLUMN_BLOCK + 10, 5);
-    let sketch = Spec::new(3, 2, features).sample::<f32>().unwrap();
+    let sketch = Spec::polynomial(3).with_degree(2).with_features(features).sketch::<f32>().unwrap();
     let (x, weights, biases) = (normals(rows * 3, 1), normals(classes * features, 2), normals(classes, 3));
     let layer = SoftmaxLayer::from_parameters(features, Pooling::default(), &weights, &biases).unwrap();
     let z = sketch.transform(&input(&x, 3)).unwrap();
@@ -197,7 +197,7 @@ const QUICK: TrainerOptions = TrainerOptions { batch: 8, learning_rate: 0.05, pa
 fn a_separable_problem_is_learnt() {
     let (x, labels) = crossed(300);
     for pooling in POOLINGS {
-        let sketch = Spec::new(2, 2, 64).sample::<f32>().unwrap();
+        let sketch = Spec::polynomial(2).with_degree(2).with_features(64).sketch::<f32>().unwrap();
         let layer = SoftmaxLayer::new(2, 64, pooling).unwrap();
         let before = score(&layer, &sketch, &input(&x, 2), &labels).unwrap();
         assert!((before.loss() - 2_f64.ln()).abs() < 1e-6);
@@ -217,7 +217,7 @@ fn a_separable_problem_is_learnt() {
 #[test]
 fn sparse_rows_train_as_dense_ones_do() {
     let (x, labels) = crossed(40);
-    let sketch = Spec::new(2, 2, 32).sample::<f32>().unwrap();
+    let sketch = Spec::polynomial(2).with_degree(2).with_features(32).sketch::<f32>().unwrap();
     let starts: Vec<u32> = (0..=40).map(|row| 2 * row).collect();
     let columns: Vec<u32> = (0..80).map(|entry| entry % 2).collect();
     let sparse = [SparseRows::new(&starts[..], &columns[..], &x, 2).unwrap().into()];
@@ -233,7 +233,7 @@ fn sparse_rows_train_as_dense_ones_do() {
 fn training_does_not_depend_on_threads_and_continues_where_it_was_saved() {
     let (x, labels) = crossed(100);
     let features = 2 * COLUMN_BLOCK + 6;
-    let sketch = Spec::new(2, 2, features).sample::<f32>().unwrap();
+    let sketch = Spec::polynomial(2).with_degree(2).with_features(features).sketch::<f32>().unwrap();
     let run = |threads: usize, interrupted: bool| {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
             let pooling = Pooling { signed_sqrt: true, l2: true };
@@ -263,7 +263,7 @@ fn training_does_not_depend_on_threads_and_continues_where_it_was_saved() {
 #[test]
 fn saved_states_that_are_wrong_are_refused() {
     let (x, labels) = crossed(20);
-    let sketch = Spec::new(2, 2, 8).sample::<f32>().unwrap();
+    let sketch = Spec::polynomial(2).with_degree(2).with_features(8).sketch::<f32>().unwrap();
     let mut trainer = trainer(8, QUICK);
     trainer.train_block(&sketch, &input(&x, 2), &labels).unwrap();
     trainer.end_epoch(None).unwrap();
@@ -291,7 +291,7 @@ fn saved_states_that_are_wrong_are_refused() {
 
 #[test]
 fn models_are_saved_and_read() {
-    let spec = Spec::new(2, 2, 8);
+    let spec = Spec::polynomial(2).with_degree(2).with_features(8);
     let pooling = Pooling { signed_sqrt: true, l2: false };
     let layer = SoftmaxLayer::from_parameters(8, pooling, &normals(24, 1), &normals(3, 2)).unwrap();
     let model = SoftmaxClassifier::new(spec.clone().into(), layer.clone()).unwrap();
@@ -299,7 +299,7 @@ fn models_are_saved_and_read() {
     let read = SoftmaxClassifier::from_archive(Archive::from_bytes(&bytes).unwrap()).unwrap();
     assert_eq!(read, model);
     assert_eq!((read.layer(), &read.recipe().spec), (&layer, &spec));
-    let other = SoftmaxClassifier::new(Spec::new(2, 2, 10).into(), layer).unwrap_err();
+    let other = SoftmaxClassifier::new(Spec::polynomial(2).with_degree(2).with_features(10).into(), layer).unwrap_err();
     assert!(other.to_string().starts_with("recipe: "));
     let mut wrong = model;
     wrong.header.classes = 4;
@@ -335,7 +335,7 @@ fn every_epoch_and_block_has_its_own_order() {
 #[test]
 fn the_learning_rate_decays_when_the_loss_stagnates_and_the_best_weights_are_kept() {
     let (x, labels) = crossed(16);
-    let sketch = Spec::new(2, 2, 8).sample::<f32>().unwrap();
+    let sketch = Spec::polynomial(2).with_degree(2).with_features(8).sketch::<f32>().unwrap();
     let mut trainer = trainer(8, TrainerOptions { learning_rate: 1.0, ..QUICK });
     let mut best = None;
     // (validation loss, improved, decayed), with a patience of 2.
@@ -413,8 +413,8 @@ fn bad_input_is_named() {
         assert!(message(Trainer::new(layer.clone(), change).map(|_| ())).starts_with(named));
     }
 
-    let sketch = Spec::new(2, 2, 8).sample::<f32>().unwrap();
-    let wide = Spec::new(2, 2, 10).sample::<f32>().unwrap();
+    let sketch = Spec::polynomial(2).with_degree(2).with_features(8).sketch::<f32>().unwrap();
+    let wide = Spec::polynomial(2).with_degree(2).with_features(10).sketch::<f32>().unwrap();
     let (good, bad) = ([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, f32::NAN, 4.0]);
     let mut trainer = Trainer::new(layer.clone(), QUICK).unwrap();
     let untouched = trainer.clone();
@@ -461,7 +461,7 @@ fn bad_input_is_named() {
 /// A row whose features fit but whose logits do not.
 #[test]
 fn overflow_names_the_row_in_the_block() {
-    let sketch = Spec::new(1, 1, 2).sample::<f32>().unwrap();
+    let sketch = Spec::polynomial(1).with_degree(1).with_features(2).sketch::<f32>().unwrap();
     let layer = SoftmaxLayer::from_parameters(2, Pooling::default(), &[1e4; 4], &[0.0; 2]).unwrap();
     let x = [1.0, 1.0, 1.0, 1e36];
     let overflow = Error::Overflow { row: 3, dtype: "f32" };

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::adam::{Adam, check_learning_rate};
 use super::layer::{Pooling, SoftmaxLayer};
-use crate::error::Error;
+use crate::error::{Argument, Error, FileFault};
 use crate::model::archive::Archive;
 use crate::rng::{Purpose, Stream};
+use crate::rows::{self};
 use crate::rows::{Input, OwnedRows, RowsMut};
 use crate::sketch::FeatureMap;
 
@@ -37,10 +38,10 @@ impl TrainerOptions {
     /// [`Error::Invalid`] for a batch without rows, no patience, or a learning rate that is not positive.
     pub fn validate(&self) -> Result<(), Error> {
         if self.batch == 0 {
-            return Err(Error::invalid("batch", "at least one row", 0));
+            return Err(Error::invalid(Argument::Batch, "at least one row", 0));
         }
         if self.patience == 0 {
-            return Err(Error::invalid("patience", "at least one epoch", 0));
+            return Err(Error::invalid(Argument::Patience, "at least one epoch", 0));
         }
         check_learning_rate(self.learning_rate)
     }
@@ -130,7 +131,8 @@ impl Trainer {
         check_inputs(map, inputs)?;
         self.layer.check_labels(inputs[0].rows(), labels)?;
         let order = self.order(labels.len())?;
-        self.block = self.block.checked_add(1).ok_or_else(|| Error::invalid("block", "fewer blocks", "2^32"))?;
+        self.block =
+            self.block.checked_add(1).ok_or_else(|| Error::invalid(Argument::Block, "fewer blocks", "2^32"))?;
         let Self { layer, adam, .. } = self;
         let (batch, columns) = (self.options.batch.min(labels.len().max(1)), layer.features);
         let ahead = (FEATURES_AHEAD / size_of::<f32>() / columns / batch).max(1) * batch;
@@ -156,8 +158,8 @@ impl Trainer {
 
     /// The rows of the next block in the order in which they are visited (Fisher and Yates).
     pub(super) fn order(&self, rows: usize) -> Result<Vec<usize>, Error> {
-        let count =
-            u32::try_from(rows).map_err(|_| Error::invalid("labels", "blocks of fewer than 2^32 rows", rows))?;
+        let count = u32::try_from(rows)
+            .map_err(|_| Error::invalid(Argument::Labels, "blocks of fewer than 2^32 rows", rows))?;
         let mut order: Vec<usize> = (0..rows).collect();
         let mut stream = Stream::new(self.options.seed, Purpose::Shuffle, self.epoch, self.block);
         for left in (2..=count).rev() {
@@ -173,15 +175,15 @@ impl Trainer {
     /// [`Error::Invalid`] if the epoch had no rows, or the loss is not a number.
     pub fn end_epoch(&mut self, validation_loss: Option<f64>) -> Result<Epoch, Error> {
         if self.rows == 0 {
-            return Err(Error::invalid("labels", "at least one row in an epoch", 0));
+            return Err(Error::invalid(Argument::Labels, "at least one row in an epoch", 0));
         }
         let training_loss = self.loss_sum / self.rows as f64;
         let validation_loss = validation_loss.unwrap_or(training_loss);
         if !validation_loss.is_finite() {
-            return Err(Error::invalid("validation_loss", "a finite number", validation_loss));
+            return Err(Error::invalid(Argument::ValidationLoss, "a finite number", validation_loss));
         }
         let number =
-            self.epoch.checked_add(1).ok_or_else(|| Error::invalid("epochs", "fewer than 2^32", "one more"))?;
+            self.epoch.checked_add(1).ok_or_else(|| Error::invalid(Argument::Epochs, "fewer than 2^32", "one more"))?;
         let improved = self.best.as_ref().is_none_or(|(lowest, _)| validation_loss < *lowest);
         if improved {
             self.best = Some((validation_loss, self.layer.parameters.clone()));
@@ -236,22 +238,8 @@ impl Trainer {
 
 /// Checks that all inputs are what the map takes, as it would itself, but before the first rows go through it.
 fn check_inputs(map: &(impl FeatureMap<f32> + ?Sized), inputs: &[Input<'_, f32>]) -> Result<(), Error> {
-    let dims = map.input_dims();
-    if inputs.len() != dims.len() || inputs.is_empty() {
-        return Err(Error::invalid("inputs", format!("{} tables", dims.len()), inputs.len()));
-    }
-    let rows = inputs[0].rows();
-    for (index, (input, &dim)) in inputs.iter().zip(dims).enumerate() {
-        let argument = if dims.len() == 1 { "input".to_owned() } else { format!("input {index}") };
-        if input.columns() != dim {
-            return Err(Error::invalid(&argument, format!("{dim} columns"), input.columns()));
-        }
-        if input.rows() != rows {
-            return Err(Error::invalid(&argument, format!("{rows} rows, as the first input"), input.rows()));
-        }
-        input.check_finite(&argument)?;
-    }
-    Ok(())
+    rows::check_shapes(map.input_dims(), inputs)?;
+    rows::check_finite(inputs)
 }
 
 /// The JSON header of a saved [`Trainer`].
@@ -320,7 +308,7 @@ impl Trainer {
         };
         check_learning_rate(state.learning_rate)?;
         if adam.second.iter().any(|&moment| moment < 0.0) || state.stagnant >= state.options.patience {
-            return Err(Error::Archive("the state of training contradicts itself".to_owned()));
+            return Err(Error::Archive(FileFault::Content("the state of training contradicts itself".to_owned())));
         }
         let State { learning_rate, epoch, block, rows, loss_sum, stagnant, .. } = state;
         let start = Self::new(layer, state.options)?;

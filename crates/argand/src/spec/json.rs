@@ -1,0 +1,184 @@
+//! Specs as JSON files.
+
+use serde::{Deserialize, Serialize};
+
+use super::{InputDims, Kernel, Method, Spec};
+use crate::error::{Argument, Error, FileFault};
+use crate::rng::StreamVersion;
+use crate::spherical::SphericalFit;
+
+/// Version of the JSON format.
+const FORMAT_VERSION: u32 = 1;
+const FORMAT: &str = "argand-spec";
+
+/// The JSON form; its field order is the order in the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SpecFile {
+    format: String,
+    version: u32,
+    stream_version: u32,
+    method: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    craft_dim: Option<usize>,
+    degree: usize,
+    gamma: f64,
+    coef0: f64,
+    input_dim: InputDims,
+    features: usize,
+    seed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spherical: Option<SphericalFit>,
+}
+
+/// What is read first, so that a newer file is recognised before its unknown fields are.
+#[derive(Deserialize)]
+struct Versions {
+    format: String,
+    version: u32,
+    stream_version: u32,
+}
+
+impl Spec {
+    /// The spec as JSON, ending with a newline.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let file = SpecFile {
+            format: FORMAT.to_owned(),
+            version: FORMAT_VERSION,
+            stream_version: self.stream_version.number(),
+            method: self.method.to_string(),
+            craft_dim: self.method.craft(),
+            degree: self.kernel.degree,
+            gamma: self.kernel.gamma,
+            coef0: self.kernel.coef0,
+            input_dim: self.inputs.clone(),
+            features: self.features,
+            seed: self.seed,
+            spherical: self.spherical.clone(),
+        };
+        // Strings, numbers and lists of numbers always serialise.
+        serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
+    }
+
+    /// Reads and validates what [`Spec::to_json`] wrote.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] for text that is not a spec of a known version, and whatever [`Spec::validate`] finds.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let broken = |error: serde_json::Error| Error::Spec(FileFault::caused_by(error));
+        let versions: Versions = serde_json::from_str(text).map_err(broken)?;
+        if versions.format != FORMAT {
+            let what = format!("expected \"format\": \"{FORMAT}\", got \"{}\"", versions.format);
+            return Err(Error::Spec(FileFault::Content(what)));
+        }
+        let fault = match versions.version {
+            0 => Some(FileFault::Content(format!("version: expected 1 to {FORMAT_VERSION}, got 0"))),
+            1..=FORMAT_VERSION => None,
+            found => Some(FileFault::Newer { what: "version", found, newest: FORMAT_VERSION }),
+        };
+        fault.map_or(Ok(()), |fault| Err(Error::Spec(fault)))?;
+        let stream_version = StreamVersion::from_number(versions.stream_version).map_err(Error::Spec)?;
+        let file: SpecFile = serde_json::from_str(text).map_err(broken)?;
+        let mut method: Method = file.method.parse()?;
+        if let Some(up_dim) = file.craft_dim {
+            if method.craft().is_none() {
+                let expected = "absent, as the method is not a craft- one";
+                return Err(Error::invalid(Argument::CraftDim, expected, file.method));
+            }
+            method = method.with_craft_dim(up_dim);
+        }
+        let spec = Self {
+            kernel: Kernel { degree: file.degree, gamma: file.gamma, coef0: file.coef0 },
+            inputs: file.input_dim,
+            features: file.features,
+            method,
+            seed: file.seed,
+            stream_version,
+            spherical: file.spherical,
+        };
+        spec.validate()?;
+        Ok(spec)
+    }
+}
+
+/// As [`Spec::to_json`], inside other JSON.
+impl Serialize for Spec {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let value: serde_json::Value = serde_json::from_str(&self.to_json()).map_err(serde::ser::Error::custom)?;
+        value.serialize(serializer)
+    }
+}
+
+/// As [`Spec::from_json`], inside other JSON.
+impl<'de> Deserialize<'de> for Spec {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        Self::from_json(&value.to_string()).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_readable_and_exact() {
+        let mut spec = Spec::polynomial(64).with_degree(3).with_features(1024).with_seed(u64::MAX);
+        spec.kernel.gamma = 0.1;
+        let json = spec.to_json();
+        assert_eq!(
+            json,
+            r#"{
+  "format": "argand-spec",
+  "version": 1,
+  "stream_version": 1,
+  "method": "ctr-product-srht",
+  "degree": 3,
+  "gamma": 0.1,
+  "coef0": 0.0,
+  "input_dim": 64,
+  "features": 1024,
+  "seed": 18446744073709551615
+}
+"#
+        );
+        assert_eq!(Spec::from_json(&json), Ok(spec));
+        let distinct = Spec::tensor_product(&[3, 4]).with_features(8);
+        assert_eq!(Spec::from_json(&distinct.to_json()), Ok(distinct));
+    }
+
+    #[test]
+    fn bad_json_says_what_is_wrong() {
+        let good = Spec::polynomial(4).with_degree(2).with_features(8).to_json();
+        for (from, to, named) in [
+            ("\"seed\": 0", "\"seed\": 0, \"colour\": 1", "colour"),
+            ("\"seed\": 0", "\"seed\": -1", "-1"),
+            ("\"seed\": 0", "\"seed\": 0, \"seed\": 1", "seed"),
+            (",\n  \"seed\": 0", "", "seed"),
+            ("\"version\": 1", "\"version\": 2", "upgrade"),
+            ("\"version\": 1", "\"version\": 0", "version"),
+            ("\"stream_version\": 1", "\"stream_version\": 9", "stream_version 9"),
+            ("argand-spec", "something", "something"),
+            ("\"degree\": 2", "\"degree\": 0", "degree"),
+            ("\"degree\": 2", "\"degree\": 1e3", "1000"),
+            ("\"features\": 8", "\"features\": 7", "even"),
+            ("\"features\": 8", "\"features\": 0", "features"),
+            ("\"features\": 8", "\"features\": 18446744073709551615", "features"),
+            ("\"input_dim\": 4", "\"input_dim\": 0", "input_dim"),
+            ("\"input_dim\": 4", "\"input_dim\": [4]", "input_dim"),
+            ("\"input_dim\": 4", "\"input_dim\": []", "input_dim"),
+            ("\"gamma\": 1.0", "\"gamma\": -1.0", "gamma"),
+            ("\"coef0\": 0.0", "\"coef0\": -0.5", "coef0"),
+            ("ctr-product-srht", "ctr-magic", "ctr-magic"),
+            ("ctr-product-srht", "craft-complex-product-srht", "craft-"),
+            ("\"degree\"", "\"craft_dim\": 64, \"degree\"", "craft_dim"),
+            ("}", "", "EOF"),
+        ] {
+            let text = good.replacen(from, to, 1);
+            assert_ne!(text, good, "{from}");
+            let message = Spec::from_json(&text).unwrap_err().to_string();
+            assert!(message.contains(named), "{to}: {message}");
+        }
+    }
+}

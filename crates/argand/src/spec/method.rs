@@ -1,0 +1,258 @@
+//! How rows become features, with the paper's names.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Argument, Error};
+
+/// What one projection Wᵢ is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Base {
+    /// Independent normal entries.
+    Gaussian,
+    /// Independent entries, uniform on {1, −1} or {1, −1, i, −i}.
+    Rademacher,
+    /// Rows of a Hadamard matrix with random signs, sampled without replacement (Alg. 2).
+    ProductSrht,
+    /// The same, sampled with replacement (Ahle et al. 2020, Def. 15).
+    TensorSrht,
+    /// CountSketches convolved by Fourier transform (Pham and Pagh 2013).
+    TensorSketch,
+}
+
+impl Base {
+    /// Every base.
+    pub fn all() -> impl Iterator<Item = Self> {
+        BASES.iter().map(|&(_, base)| base)
+    }
+}
+
+/// Which numbers a sketch computes with and returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Field {
+    /// Real projections, `features` real columns.
+    Real,
+    /// Complex projections; the columns are `features / 2` complex numbers stored as (re, im) pairs.
+    Complex,
+    /// Complex projections; the columns are [Re…, Im…] (Alg. 1).
+    ComplexToReal,
+}
+
+impl Field {
+    /// Whether the projections are complex.
+    #[must_use]
+    pub fn is_complex(self) -> bool {
+        self != Self::Real
+    }
+}
+
+/// How the p projections combine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Shape {
+    /// Element-wise product of all of them (Eq. 4).
+    Flat,
+    /// A binary tree of degree-2 sketches (Ahle et al. 2020, Alg. 1).
+    Tree,
+    /// One factor at a time, with a square SRHT between.
+    Chain,
+}
+
+/// How rows become features. Each method has a name, which is the paper's where the paper has it.
+///
+/// ```
+/// use argand::{Base, Field, Method};
+/// let method: Method = "ctr-product-srht".parse()?;
+/// assert_eq!(method, Method::flat(Base::ProductSrht, Field::ComplexToReal));
+/// assert_eq!(method.to_string(), "ctr-product-srht");
+/// # Ok::<(), argand::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Method {
+    /// Products of random projections: sketches of tensor products, unbiased.
+    Product(ProductMethod),
+    /// Spherical random features (Pennington et al. 2015): cosines of random projections, for rows of unit norm only. Biased. Rows
+    /// are scaled to unit norm, which loses their norms.
+    Spherical,
+}
+
+/// A combination of base, field, shape and optional CRAFT down-projection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProductMethod {
+    /// What one projection is made of.
+    pub base: Base,
+    /// Which numbers are computed with.
+    pub field: Field,
+    /// How the projections combine.
+    pub shape: Shape,
+    /// The up-projection dimension E of a CRAFT map (Hamid et al. 2014), if it is one.
+    pub craft: Option<usize>,
+}
+
+impl ProductMethod {
+    /// The paper's up-projection dimension, used when a `craft-` method names none.
+    pub const DEFAULT_CRAFT: usize = 1 << 15;
+}
+
+impl From<ProductMethod> for Method {
+    fn from(product: ProductMethod) -> Self {
+        Self::Product(product)
+    }
+}
+
+const BASES: [(&str, Base); 5] = [
+    ("gaussian", Base::Gaussian),
+    ("rademacher", Base::Rademacher),
+    ("product-srht", Base::ProductSrht),
+    ("tensor-srht", Base::TensorSrht),
+    ("tensor-sketch", Base::TensorSketch),
+];
+const SPHERICAL: &str = "srf";
+const FIELDS: [(&str, Field); 3] = [("ctr-", Field::ComplexToReal), ("complex-", Field::Complex), ("", Field::Real)];
+const SHAPES: [(&str, Shape); 3] = [("hierarchical-", Shape::Tree), ("chain-", Shape::Chain), ("", Shape::Flat)];
+
+impl Method {
+    /// A flat product without CRAFT.
+    #[must_use]
+    pub const fn flat(base: Base, field: Field) -> Self {
+        Self::Product(ProductMethod { base, field, shape: Shape::Flat, craft: None })
+    }
+
+    /// Every method, with the paper's E for CRAFT maps.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let mut methods = Vec::new();
+        for craft in [None, Some(ProductMethod::DEFAULT_CRAFT)] {
+            for (_, shape) in SHAPES {
+                for (_, base) in BASES {
+                    let fields = FIELDS.map(|(_, field)| Self::Product(ProductMethod { base, field, shape, craft }));
+                    methods.extend(fields.into_iter().filter(Self::is_possible));
+                }
+            }
+        }
+        methods.push(Self::Spherical);
+        methods
+    }
+
+    /// The product of projections, if it is one.
+    #[must_use]
+    pub fn product(self) -> Option<ProductMethod> {
+        if let Self::Product(product) = self { Some(product) } else { None }
+    }
+
+    /// What one projection is made of, if it is a product of projections.
+    #[must_use]
+    pub fn base(self) -> Option<Base> {
+        self.product().map(|product| product.base)
+    }
+
+    /// Which numbers it computes with and returns.
+    #[must_use]
+    pub fn field(self) -> Field {
+        self.product().map_or(Field::Real, |product| product.field)
+    }
+
+    /// How its projections combine, if it is a product of projections.
+    #[must_use]
+    pub fn shape(self) -> Option<Shape> {
+        self.product().map(|product| product.shape)
+    }
+
+    /// The up-projection dimension of a CRAFT map.
+    #[must_use]
+    pub fn craft(self) -> Option<usize> {
+        self.product().and_then(|product| product.craft)
+    }
+
+    /// The same method with another up-projection dimension, if it is a CRAFT map.
+    #[must_use]
+    pub fn with_craft_dim(self, up_dim: usize) -> Self {
+        match self {
+            Self::Product(product) => Self::Product(ProductMethod { craft: product.craft.map(|_| up_dim), ..product }),
+            Self::Spherical => self,
+        }
+    }
+
+    /// CRAFT projects real features.
+    pub(super) fn is_possible(&self) -> bool {
+        self.craft().is_none() || self.field() != Field::Complex
+    }
+}
+
+impl FromStr for Method {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        /// Strips the first prefix that fits; the last entry of each list is the empty one.
+        fn strip<'a, V: Copy>(name: &'a str, prefixes: &[(&str, V)]) -> Option<(&'a str, V)> {
+            prefixes.iter().find_map(|&(prefix, value)| Some((name.strip_prefix(prefix)?, value)))
+        }
+        if name == SPHERICAL {
+            return Ok(Self::Spherical);
+        }
+        let (rest, craft) =
+            strip(name, &[("craft-", Some(ProductMethod::DEFAULT_CRAFT)), ("", None)]).unwrap_or((name, None));
+        let parsed = strip(rest, &SHAPES).and_then(|(rest, shape)| {
+            let (rest, field) = strip(rest, &FIELDS)?;
+            let (_, base) = BASES.iter().find(|(base, _)| *base == rest)?;
+            Some(Self::Product(ProductMethod { base: *base, field, shape, craft }))
+        });
+        parsed.ok_or_else(|| {
+            let bases = BASES.map(|(base, _)| base).join(", ");
+            let expected = format!(
+                "[craft-][hierarchical-|chain-][ctr-|complex-]BASE with BASE one of {bases} (for example \
+                 ctr-product-srht), or {SPHERICAL}"
+            );
+            Error::invalid(Argument::Method, expected, format!("\"{name}\""))
+        })
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn name_of<V: PartialEq>(names: &[(&'static str, V)], value: &V) -> &'static str {
+            names.iter().find(|(_, listed)| listed == value).map_or("", |(name, _)| name)
+        }
+        let Self::Product(ProductMethod { base, field, shape, craft }) = self else { return formatter.pad(SPHERICAL) };
+        let craft = if craft.is_some() { "craft-" } else { "" };
+        let (shape, field) = (name_of(&SHAPES, shape), name_of(&FIELDS, field));
+        formatter.pad(&format!("{craft}{shape}{field}{}", name_of(&BASES, base)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_parses_and_prints() {
+        let mut names = 0;
+        for craft in ["", "craft-"] {
+            for shape in ["", "hierarchical-", "chain-"] {
+                for field in ["", "ctr-", "complex-"] {
+                    for base in ["gaussian", "rademacher", "product-srht", "tensor-srht", "tensor-sketch"] {
+                        let name = format!("{craft}{shape}{field}{base}");
+                        assert_eq!(name.parse::<Method>().unwrap().to_string(), name);
+                        names += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(names, 90);
+        for method in Method::all() {
+            assert_eq!(method.to_string().parse(), Ok(method));
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_errors_that_list_the_known() {
+        for name in
+            ["", "srht", "ctr-", "ctr-ctr-gaussian", "Gaussian", "gaussian ", "ctr-hierarchical-gaussian", "ctr-srf"]
+        {
+            let message = name.parse::<Method>().unwrap_err().to_string();
+            assert!(message.contains("product-srht") && message.contains(&format!("\"{name}\"")), "{message}");
+        }
+    }
+}
