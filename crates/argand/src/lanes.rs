@@ -4,7 +4,7 @@
 //! butterfly of the Hadamard transform, a sampled coordinate and a weight then act on whole vectors of rows, without
 //! shuffles on any instruction set, and in the same order for every row, whatever the block it is computed in.
 
-use pulp::{Simd, WithSimd};
+use pulp::{Arch, Simd, WithSimd};
 
 use crate::rows::{Input, Rows, RowsMut};
 use crate::scalar::Scalar;
@@ -86,10 +86,16 @@ pub(crate) fn complex_product<T: Scalar, S: Simd>(
 /// finite numbers that nobody reads.
 ///
 /// `tile` has one lane per coordinate of x̃: the constant is there when it has one more lane than `input` columns.
-pub(crate) fn load<T: Scalar>(input: &Input<'_, T>, first: usize, root_gamma: T, root_coef0: T, tile: &mut [Lane<T>]) {
+pub(crate) fn load<T: Scalar>(
+    arch: Arch,
+    input: &Input<'_, T>,
+    first: usize,
+    [root_gamma, root_coef0]: [T; 2],
+    tile: &mut [Lane<T>],
+) {
     let (body, constant) = tile.split_at_mut(input.columns());
     match input {
-        Input::Dense(rows) => pulp::Arch::new().dispatch(Load { rows, first, root_gamma, lanes: body }),
+        Input::Dense(rows) => arch.dispatch(Load { rows, first, root_gamma, lanes: body }),
         Input::Sparse(rows) => {
             body.fill([T::ZERO; LANES]);
             let count = LANES.min(rows.rows().saturating_sub(first));
@@ -98,6 +104,19 @@ pub(crate) fn load<T: Scalar>(input: &Input<'_, T>, first: usize, root_gamma: T,
         }
     }
     constant.fill([root_coef0; LANES]);
+}
+
+/// Loads one row of `input` as x̃ = (√γ x, √ν), as [`load`] does.
+pub(crate) fn load_row<T: Scalar>(input: &Input<'_, T>, row: usize, [root_gamma, root_coef0]: [T; 2], x: &mut [T]) {
+    let (body, constant) = x.split_at_mut(input.columns());
+    match input {
+        Input::Dense(rows) => body.iter_mut().zip(rows.row(row)).for_each(|(to, &x)| *to = x * root_gamma),
+        Input::Sparse(rows) => {
+            body.fill(T::ZERO);
+            rows.row(row).for_each(|(column, value)| body[column] += value * root_gamma);
+        }
+    }
+    constant.fill(root_coef0);
 }
 
 struct Load<'a, 'b, T> {
@@ -144,6 +163,7 @@ pub(crate) struct Aligned<L>(pub(crate) L);
 
 /// Multiplies `re` and `im` by new factors, or, if `first`, replaces them. `im` is empty if factors are real.
 pub(crate) fn multiply<T: Scalar>(
+    arch: Arch,
     re: &mut [Lane<T>],
     im: &mut [Lane<T>],
     new_re: &[Lane<T>],
@@ -154,7 +174,7 @@ pub(crate) fn multiply<T: Scalar>(
         re.copy_from_slice(new_re);
         im.copy_from_slice(&new_im[..im.len()]);
     } else {
-        pulp::Arch::new().dispatch(Multiply { re, im, new_re, new_im });
+        arch.dispatch(Multiply { re, im, new_re, new_im });
     }
 }
 
@@ -189,7 +209,7 @@ impl<T: Scalar> WithSimd for Multiply<'_, T> {
 
 /// Where the columns of a lane go in a row of output: column of lane l is `start + l * step`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Layout {
+pub(crate) struct Columns {
     pub(crate) start: usize,
     pub(crate) step: usize,
 }
@@ -197,20 +217,21 @@ pub(crate) struct Layout {
 /// Writes `lanes`, times `factor`, into the rows of `out` from `first` on, past the caches if `streamed`; reports whether
 /// all values are finite.
 pub(crate) fn store<T: Scalar>(
+    arch: Arch,
     lanes: &[Lane<T>],
     factor: T,
-    layout: Layout,
+    columns: Columns,
     out: &mut RowsMut<'_, T>,
     first: usize,
     streamed: bool,
 ) -> bool {
-    pulp::Arch::new().dispatch(Store { lanes, factor, layout, out, first, streamed })
+    arch.dispatch(Store { lanes, factor, columns, out, first, streamed })
 }
 
 struct Store<'a, 'b, T> {
     lanes: &'a [Lane<T>],
     factor: T,
-    layout: Layout,
+    columns: Columns,
     out: &'a mut RowsMut<'b, T>,
     first: usize,
     streamed: bool,
@@ -221,7 +242,7 @@ impl<T: Scalar> WithSimd for Store<'_, '_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> bool {
-        let Self { mut lanes, factor, layout: Layout { start: mut column, step }, out, first, streamed } = self;
+        let Self { mut lanes, factor, columns: Columns { start: mut column, step }, out, first, streamed } = self;
         let mut check = FiniteCheck::new(simd);
         let mut piece = Aligned([[T::ZERO; LANES]; PIECE]);
         // A short piece first, so that the others start cache lines.
@@ -251,6 +272,40 @@ impl<T: Scalar> WithSimd for Store<'_, '_, T> {
         }
         check.all_finite()
     }
+}
+
+/// Multiplies all lanes by a factor.
+pub(crate) fn scale_all<T: Scalar>(arch: Arch, lanes: &mut [Lane<T>], factor: T) {
+    arch.dispatch(ScaleAll { lanes, factor });
+}
+
+struct ScaleAll<'a, T> {
+    lanes: &'a mut [Lane<T>],
+    factor: T,
+}
+
+impl<T: Scalar> WithSimd for ScaleAll<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let factor = T::splat(simd, self.factor);
+        for lane in T::registers_mut::<S>(self.lanes.as_flattened_mut()) {
+            *lane = T::times(simd, *lane, factor);
+        }
+    }
+}
+
+/// Replaces `into` by the products of `a` and `b`, element by element; parts are [Re, Im], the latter empty if they are real.
+pub(crate) fn product_into<T: Scalar>(
+    arch: Arch,
+    [re, im]: [&mut [Lane<T>]; 2],
+    [a_re, a_im]: [&[Lane<T>]; 2],
+    [b_re, b_im]: [&[Lane<T>]; 2],
+) {
+    re.copy_from_slice(a_re);
+    im.copy_from_slice(a_im);
+    multiply(arch, re, im, b_re, b_im, false);
 }
 
 /// Whether all of many lanes are finite, at the price of one addition each.
@@ -296,7 +351,7 @@ impl<T: Scalar, S: Simd> FiniteCheck<T, S> {
 
 /// Whether all of some numbers are finite.
 pub(crate) fn all_finite<T: Scalar>(values: &[T]) -> bool {
-    pulp::Arch::new().dispatch(AllFinite(values))
+    Arch::new().dispatch(AllFinite(values))
 }
 
 struct AllFinite<'a, T>(&'a [T]);
@@ -381,13 +436,13 @@ fn write<T: Scalar, S: Simd>(simd: S, from: Lane<T>, to: &mut Lane<T>, streamed:
 
 /// Loads the columns that [`store`] would have written, times `factor`.
 #[inline(always)]
-pub(crate) fn gather<T: Scalar>(rows: &Rows<'_, T>, first: usize, factor: T, layout: Layout, lanes: &mut [Lane<T>]) {
+pub(crate) fn gather<T: Scalar>(rows: &Rows<'_, T>, first: usize, factor: T, columns: Columns, lanes: &mut [Lane<T>]) {
     let count = LANES.min(rows.rows() - first);
     if count < LANES {
         lanes.fill([T::ZERO; LANES]);
     }
     for row in 0..count {
-        let values = rows.row(first + row)[layout.start..].iter().step_by(layout.step);
+        let values = rows.row(first + row)[columns.start..].iter().step_by(columns.step);
         for (lane, &value) in lanes.iter_mut().zip(values) {
             lane[row] = value * factor;
         }
@@ -418,10 +473,10 @@ mod tests {
             let length = (rows - 1) * stride + columns;
             let mut memory = LaneBuffer::new((offset + length).div_ceil(LANES));
             let memory = memory.as_mut().as_flattened_mut();
-            let layout = Layout { start: 1, step: 1 };
+            let layout = Columns { start: 1, step: 1 };
             let table = &mut memory[offset..][..length];
             if let Ok(mut out) = RowsMut::with_stride(table, rows, columns, stride) {
-                let store = Store { lanes: &lanes, factor: T::ONE, layout, out: &mut out, first: 0, streamed };
+                let store = Store { lanes: &lanes, factor: T::ONE, columns: layout, out: &mut out, first: 0, streamed };
                 assert!(store.with_simd(simd));
             }
             fence();

@@ -5,8 +5,10 @@
 //! It implements "Complex-to-Real Sketches for Tensor Products with Applications to the Polynomial Kernel" (Wacker,
 //! Ohana and Filippone, AISTATS 2023), called *the paper* throughout.
 
+pub mod draw;
 mod error;
 mod lanes;
+mod map;
 pub mod model;
 pub mod plan;
 mod projection;
@@ -14,17 +16,17 @@ pub mod rng;
 mod rows;
 mod scalar;
 mod simd;
-mod sketch;
 mod spec;
 pub mod spherical;
 pub mod theory;
 pub mod transform;
 pub mod verify;
 
+pub use draw::Drawn;
 pub use error::{Argument, Cause, Error, FileFault};
+pub use map::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
 pub use rows::{Indices, Input, Rows, RowsMut, SparseRows, check_finite, check_shapes};
 pub use scalar::Scalar;
-pub use sketch::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
 /// The examples of the README, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -7,9 +7,9 @@ use faer::{Accum, Mat, Par};
 use serde::Serialize;
 
 use crate::error::{Argument, Error};
+use crate::map::{DEFAULT_MEMORY_LIMIT, FeatureMap};
 use crate::rows::{Input, OwnedRows, RowsMut};
 use crate::scalar::Scalar;
-use crate::sketch::{DEFAULT_MEMORY_LIMIT, FeatureMap};
 use crate::spec::{Base, Field, InputDims, Kernel, Method, ProductMethod, Shape, Spec};
 use crate::theory::variance::{Formula, power};
 use crate::theory::{ExpectedError, Predictor, Sampling, Source, choose_rows};

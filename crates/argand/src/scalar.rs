@@ -1,16 +1,31 @@
 //! The two floating-point types that features come in.
 
+#![allow(unreachable_pub, reason = "the public `Scalar` has `Engine`, which nobody else can name, as a supertrait")]
+
 use std::fmt::{Debug, Display};
 use std::ops::{Add, AddAssign, Mul, MulAssign, Neg, Sub};
 
+use pulp::Arch;
+
+use crate::draw::{self, Drawn};
+use crate::map::{Cosine, Map, Product};
 use crate::simd::Vector;
-use crate::sketch::Kernels;
+use crate::transform::fft::Fourier;
+
+/// What is compiled for each scalar type when this crate is, not when generic code is used.
+pub trait Engine: Sized {
+    /// Plans the Fourier transforms of a length.
+    fn fourier(length: usize, arch: Arch) -> Fourier<Self>;
+
+    /// Chooses the kernels of this processor for a drawn sketch.
+    fn map(drawn: &Drawn, arch: Arch) -> Box<dyn Map<Self>>;
+}
 
 /// `f32` or `f64`, and no other type.
 ///
 /// Random numbers are drawn in `f64` and rounded once, so the two types describe the same sketch.
 pub trait Scalar:
-    Kernels
+    Engine
     + Vector
     + Copy
     + Default
@@ -47,6 +62,19 @@ pub trait Scalar:
 
 macro_rules! scalar {
     ($type:ident) => {
+        impl Engine for $type {
+            fn fourier(length: usize, arch: Arch) -> Fourier<Self> {
+                Fourier::plan(length, arch)
+            }
+
+            fn map(drawn: &Drawn, arch: Arch) -> Box<dyn Map<Self>> {
+                match &drawn.map {
+                    draw::Map::Product(product) => Box::new(Product::new(&drawn.spec, product, arch)),
+                    draw::Map::Cosine(cosine) => Box::new(Cosine::new(cosine, arch)),
+                }
+            }
+        }
+
         impl Scalar for $type {
             const NAME: &'static str = stringify!($type);
             const ZERO: Self = 0.0;

@@ -367,18 +367,24 @@ mod doubles {
     }
 }
 
-/// Runs `make()` in plain code and on every instruction set that this processor has.
+/// Plain code, and every instruction set that this processor has.
 #[cfg(test)]
-pub(crate) fn everywhere<Op: pulp::WithSimd>(make: impl Fn() -> Op) -> Vec<(&'static str, Op::Output)> {
-    let mut results = vec![("plain code", Simd::vectorize(pulp::Scalar, make()))];
+pub(crate) fn arches() -> Vec<(&'static str, pulp::Arch)> {
+    let mut arches = vec![("plain code", pulp::Arch::Scalar)];
     #[cfg(target_arch = "x86_64")]
     {
-        results.extend(pulp::x86::V3::try_new().map(|simd| ("AVX2", Simd::vectorize(simd, make()))));
-        results.extend(pulp::x86::V4::try_new().map(|simd| ("AVX-512", Simd::vectorize(simd, make()))));
+        arches.extend(pulp::x86::V3::try_new().map(|simd| ("AVX2", pulp::Arch::V3(simd))));
+        arches.extend(pulp::x86::V4::try_new().map(|simd| ("AVX-512", pulp::Arch::V4(simd))));
     }
     #[cfg(target_arch = "aarch64")]
-    results.extend(pulp::aarch64::Neon::try_new().map(|simd| ("NEON", Simd::vectorize(simd, make()))));
-    results
+    arches.extend(pulp::aarch64::Neon::try_new().map(|simd| ("NEON", pulp::Arch::Neon(simd))));
+    arches
+}
+
+/// Runs `make()` on all of [`arches`].
+#[cfg(test)]
+pub(crate) fn everywhere<Op: pulp::WithSimd>(make: impl Fn() -> Op) -> Vec<(&'static str, Op::Output)> {
+    arches().into_iter().map(|(name, arch)| (name, arch.dispatch(make()))).collect()
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use rayon::prelude::*;
 
 use crate::error::{Argument, Error};
+use crate::map::FeatureMap;
 use crate::rows::{Input, OwnedRows};
 use crate::scalar::Scalar;
-use crate::sketch::FeatureMap;
 use crate::spec::{Field, Method, Shape, Spec};
 use crate::theory::variance::{Moments, power, variance};
 use crate::theory::{choose_rows, kernel_matrix};

@@ -222,8 +222,8 @@ proptest! {
 
     /// Φ(cx) = c^p Φ(x) without a constant, for powers of two, where scaling is exact.
     #[test]
-    fn homogeneous(dim in 1_usize..40, degree in 1_usize..5, half in 1_usize..40, seed: u64, which in 0_usize..75) {
-        let mut spec = Spec::polynomial(dim).with_degree(degree).with_features(2 * half).with_seed(seed).with_method(methods()[which]);
+    fn homogeneous(dim in 1_usize..40, degree in 1_usize..5, half in 1_usize..40, seed: u64, which: prop::sample::Index) {
+        let mut spec = Spec::polynomial(dim).with_degree(degree).with_features(2 * half).with_seed(seed).with_method(*which.get(&methods()));
         spec.method = spec.method.with_craft_dim(2 * half + 6);
         let sketch = spec.sketch::<f64>().unwrap();
         let x = uniform(seed, dim, -1.0, 1.0);
@@ -235,8 +235,8 @@ proptest! {
 
     /// Linear in each of several distinct inputs.
     #[test]
-    fn multilinear(first in 1_usize..20, second in 1_usize..20, half in 1_usize..20, seed: u64, which in 0_usize..75) {
-        let mut spec = Spec::tensor_product(&[first, second]).with_features(2 * half).with_seed(seed).with_method(methods()[which]);
+    fn multilinear(first in 1_usize..20, second in 1_usize..20, half in 1_usize..20, seed: u64, which: prop::sample::Index) {
+        let mut spec = Spec::tensor_product(&[first, second]).with_features(2 * half).with_seed(seed).with_method(*which.get(&methods()));
         spec.method = spec.method.with_craft_dim(2 * half + 6);
         let sketch = spec.sketch::<f64>().unwrap();
         let (x, y) = (uniform(seed, first, -1.0, 1.0), uniform(seed ^ 1, first, -1.0, 1.0));
@@ -251,9 +251,9 @@ proptest! {
     /// A spec survives JSON, and its method survives its name.
     #[test]
     fn specs_round_trip(dim in 1_usize..1000, degree in 1_usize..9, half in 1_usize..1000, seed: u64,
-                        gamma in 0.0..1e3_f64, coef0 in 0.0..1e3_f64, which in 0_usize..75, distinct: bool) {
+                        gamma in 0.0..1e3_f64, coef0 in 0.0..1e3_f64, which: prop::sample::Index, distinct: bool) {
         let mut spec = if distinct { Spec::tensor_product(&vec![dim; degree]).with_features(2 * half) } else { Spec::polynomial(dim).with_degree(degree).with_features(2 * half) };
-        spec = spec.with_seed(seed).with_method(methods()[which]);
+        spec = spec.with_seed(seed).with_method(*which.get(&methods()));
         (spec.kernel.gamma, spec.kernel.coef0) = (gamma, coef0);
         spec.method = spec.method.with_craft_dim(2 * half + 6);
         prop_assert_eq!(Spec::from_json(&spec.to_json()), Ok(spec.clone()));
@@ -392,7 +392,12 @@ fn values_are_stable() {
             ],
         ),
     ];
-    for (base, fields) in pinned {
+    for base in Base::all() {
+        // Its values go through a Fourier transform: they are pinned below.
+        if base == Base::TensorSketch {
+            continue;
+        }
+        let fields = pinned.iter().find(|(pinned, _)| *pinned == base).map_or([[0.0; 4]; 3], |&(_, fields)| fields);
         for (field, want) in [Field::Real, Field::ComplexToReal, Field::Complex].into_iter().zip(fields) {
             let mut spec = Spec::polynomial(5)
                 .with_degree(2)

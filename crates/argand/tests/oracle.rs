@@ -4,24 +4,27 @@
 
 mod common;
 
+use argand::draw::Map;
 use argand::{Base, FeatureMap, Field, Input, InputDims, Method, RowsMut, Scalar, Spec};
 use common::*;
 
-fn plain(base: Base, factor: usize, dim: usize, rows: usize) -> Draw {
-    Draw { base, complex: false, seed: 5, factor, sorted: factor == 0, dim, rows }
+fn drawn(spec: &Spec) -> Vec<Vec<Vec<Complex>>> {
+    let Map::Product(product) = spec.draw().unwrap().map else { panic!("{} is not a product", spec.method) };
+    product.projections().map(matrix).collect()
+}
+
+fn flat(base: Base, dim: usize, degree: usize, features: usize) -> Spec {
+    let method = Method::flat(base, Field::Real);
+    Spec::polynomial(dim).with_degree(degree).with_features(features).with_method(method).with_seed(5)
 }
 
 /// d = 1: W is a column of signs, so features are ± x^p/√m, and the oracle can be read off the signs alone.
 #[test]
 fn oracle_in_one_dimension() {
-    let spec = Spec::polynomial(1)
-        .with_degree(3)
-        .with_features(4)
-        .with_method(Method::flat(Base::Rademacher, Field::Real))
-        .with_seed(5);
-    let features = oracle_row(&spec, &[&[2.0]]);
-    for (row, &feature) in features.iter().enumerate() {
-        let sign: f64 = (0..3).map(|factor| matrix(plain(Base::Rademacher, factor, 1, 4))[row][0].0).product();
+    let spec = flat(Base::Rademacher, 1, 3, 4);
+    let signs = drawn(&spec);
+    for (row, &feature) in oracle_row(&spec, &[&[2.0]]).iter().enumerate() {
+        let sign: f64 = signs.iter().map(|matrix| matrix[row][0].0).product();
         assert_eq!(feature, sign * 8.0 / 2.0);
     }
 }
@@ -29,7 +32,7 @@ fn oracle_in_one_dimension() {
 /// m = n and p = 1: rows of HD are each used once, so features are an isometry of x.
 #[test]
 fn oracle_of_a_full_hadamard_matrix_is_orthogonal() {
-    let w = matrix(plain(Base::ProductSrht, 0, 4, 4));
+    let w = &drawn(&flat(Base::ProductSrht, 4, 1, 4))[0];
     for i in 0..4 {
         for j in 0..4 {
             let product: f64 = (0..4).map(|row| w[row][i].0 * w[row][j].0).sum();

@@ -11,8 +11,8 @@ use super::archive::Archive;
 use super::products::{Group, Packed, WIDTH};
 use super::recipe::Recipe;
 use crate::error::{Argument, Error, FileFault};
+use crate::map::DEFAULT_MEMORY_LIMIT;
 use crate::rows::{Input, Rows};
-use crate::sketch::DEFAULT_MEMORY_LIMIT;
 
 /// The lower triangle of a symmetric matrix, row by row.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Argument, Error};
+use crate::map::{FeatureMap, Sketch};
 use crate::rows::{Input, OwnedRows, Rows, RowsMut};
 use crate::scalar::Scalar;
-use crate::sketch::{FeatureMap, Sketch};
 use crate::spec::Spec;
 
 /// How rows are scaled before they are sketched.

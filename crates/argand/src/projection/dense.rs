@@ -1,13 +1,13 @@
-//! Projections with independent entries: Gaussian, and any matrix that is given row by row.
+//! Matrices with any entries, given row by row: what projections with independent entries are by default.
 
 use std::ops::Range;
 
-use pulp::{Simd, WithSimd};
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::Draw;
-use crate::lanes::{LANES, Lane, add, scale, sub};
-use crate::rng::{Purpose, Stream};
+use super::{Needs, Operator, Vectors, Workspace};
+use crate::draw::{Draw, Projection};
+use crate::lanes::{self, LANES, Lane, LaneBuffer, add, scale, sub};
 use crate::scalar::Scalar;
 use crate::simd::prefetch;
 
@@ -34,24 +34,19 @@ const SHORT_PANELS: usize = 4;
 /// Columns of a panel's weights that are asked for before they are needed: long enough for a third-level cache to answer.
 const AHEAD: usize = 128;
 
-/// An m × d matrix with independent entries of mean 0 and E|w|² = 1.
-///
-/// # Formula
-/// Entries are N(0, 1) or CN(0, 1).
-///
-/// # Reference
-/// Alg. 1. Row ℓ of factor i comes from the stream (weights, i, ℓ).
+/// An m × d matrix.
 ///
 /// # Cost
-/// m·d multiplications and additions per row and factor, twice that when complex. Memory m·d numbers (2m·d).
+/// m·d multiplications and additions per vector, twice that when complex. Memory m·d numbers (2m·d).
 #[derive(Debug)]
 pub(crate) struct Dense<T> {
     dim: usize,
-    rows: usize,
+    outputs: usize,
     complex: bool,
     /// Panels of [`PANEL`] real rows, column by column; a complex panel is 3 real parts, then 3 imaginary parts. Of every [`PANELS`] panels,
     /// a part of the columns of each comes first, then the next part of each, as they are read.
     weights: Vec<[T; PANEL]>,
+    arch: Arch,
 }
 
 /// Rows of W in a panel.
@@ -71,49 +66,46 @@ const fn panels_together(dim: usize) -> usize {
 }
 
 impl<T: Scalar> Dense<T> {
-    pub(super) fn bytes(draw: Draw) -> Option<u64> {
-        Self::bytes_of(draw.rows, draw.dim, draw.complex)
-    }
-
-    /// Tiles worth computing together: of very long vectors, as many as there is room for.
-    pub(super) fn tiles_per_block(draw: Draw) -> usize {
-        let near = Self::bytes(draw).is_some_and(|bytes| bytes <= NEAR_BYTES);
-        let room = TILE_BYTES / size_of::<Lane<T>>() / draw.dim;
-        room.clamp(1, if near { SHARING_NEAR } else { SHARING })
-    }
-
-    /// Lanes of work space for the tiles of a block.
-    pub(super) fn workspace_lanes(draw: Draw) -> usize {
-        Self::sums_per_tile(draw.rows, draw.dim, draw.complex) * Self::tiles_per_block(draw)
+    pub(super) fn needs(draw: &Draw) -> Needs {
+        let Draw { outputs, dim, complex, .. } = *draw;
+        let bytes = Self::bytes(outputs, dim, complex);
+        // Of very long vectors, as many as there is room for.
+        let near = bytes.is_some_and(|bytes| bytes <= NEAR_BYTES);
+        let room = TILE_BYTES / size_of::<Lane<T>>() / dim;
+        let tiles_per_block = room.clamp(1, if near { SHARING_NEAR } else { SHARING });
+        let workspace_lanes = Self::sums_per_tile(outputs, dim, complex) * tiles_per_block;
+        Needs { bytes, workspace_lanes, tiles_per_block, fusing: None }
     }
 
     /// Lanes of the sums that [`Dense::apply`] keeps for one tile.
-    pub(crate) fn sums_per_tile(rows: usize, dim: usize, complex: bool) -> usize {
-        PANEL * panels_together(dim).min(rows.div_ceil(panel_rows(complex)))
-    }
-
-    pub(super) fn sample(draw: Draw) -> Self {
-        Self::from_rows(draw.rows, draw.dim, draw.complex, |row| entries(draw, row))
+    pub(crate) fn sums_per_tile(outputs: usize, dim: usize, complex: bool) -> usize {
+        PANEL * panels_together(dim).min(outputs.div_ceil(panel_rows(complex)))
     }
 
     /// Bytes of a matrix of these sizes, if they can be counted.
-    pub(crate) fn bytes_of(rows: usize, dim: usize, complex: bool) -> Option<u64> {
-        let panels = rows.div_ceil(panel_rows(complex));
+    pub(crate) fn bytes(outputs: usize, dim: usize, complex: bool) -> Option<u64> {
+        let panels = outputs.div_ceil(panel_rows(complex));
         let numbers = panels.checked_mul(PANEL)?.checked_mul(dim)?;
         u64::try_from(numbers.checked_mul(size_of::<T>())?).ok()
     }
 
+    pub(super) fn new(projection: &Projection, arch: Arch) -> Self {
+        let Draw { outputs, dim, complex, .. } = projection.draw;
+        Self::from_rows(outputs, dim, complex, arch, |output| projection.row(output))
+    }
+
     /// A matrix whose rows of (re, im) entries `row` computes, in parallel.
     pub(crate) fn from_rows(
-        rows: usize,
+        outputs: usize,
         dim: usize,
         complex: bool,
+        arch: Arch,
         row: impl Fn(usize) -> Vec<[f64; 2]> + Sync,
     ) -> Self {
         let per_panel = panel_rows(complex);
         let draw = |panel: usize| {
             let mut columns = vec![[T::ZERO; PANEL]; dim];
-            for within in 0..per_panel.min(rows - panel * per_panel) {
+            for within in 0..per_panel.min(outputs - panel * per_panel) {
                 for (column, [re, im]) in columns.iter_mut().zip(row(panel * per_panel + within)) {
                     column[within] = T::from_f64(re);
                     if complex {
@@ -123,7 +115,7 @@ impl<T: Scalar> Dense<T> {
             }
             columns
         };
-        let panels = rows.div_ceil(per_panel);
+        let panels = outputs.div_ceil(per_panel);
         let mut weights = Vec::with_capacity(panels * dim);
         for first in (0..panels).step_by(PANELS) {
             let panels: Vec<_> = (first..panels.min(first + PANELS)).into_par_iter().map(draw).collect();
@@ -131,10 +123,13 @@ impl<T: Scalar> Dense<T> {
                 panels.iter().for_each(|columns| weights.extend_from_slice(&columns[part.clone()]));
             }
         }
-        Self { dim, rows, complex, weights }
+        Self { dim, outputs, complex, weights, arch }
     }
 
-    /// See [`super::Projection::apply`]. Sums are computed in `of_re` and, for Im x, in `of_im`; as many tiles share a pass over the
+    /// Computes Wx for every tile and hands over (tile, first row of W, real parts, imaginary parts) of some rows of W at a time; the imaginary
+    /// parts of a real matrix are left out.
+    ///
+    /// `x` is [Re x, Im x], the latter empty if x is real. Sums are computed in `of_re` and, for Im x, in `of_im`; as many tiles share a pass over the
     /// weights as these have room for.
     pub(crate) fn apply(
         &self,
@@ -144,7 +139,7 @@ impl<T: Scalar> Dense<T> {
     ) {
         let per_panel = panel_rows(self.complex);
         let panels = panels_together(self.dim);
-        let sharing = of_re.len() / Self::sums_per_tile(self.rows, self.dim, self.complex);
+        let sharing = of_re.len() / Self::sums_per_tile(self.outputs, self.dim, self.complex);
         let (of_re, of_im) = (of_re.as_chunks_mut().0, of_im.as_chunks_mut().0);
         for (group, x) in x_re.chunks(sharing * self.dim).enumerate() {
             let tiles = x.len() / self.dim;
@@ -164,7 +159,7 @@ impl<T: Scalar> Dense<T> {
                 }
                 for panel in 0..weights.len() / self.dim {
                     let first = (chunk * panels + panel) * per_panel;
-                    let rows = per_panel.min(self.rows - first);
+                    let rows = per_panel.min(self.outputs - first);
                     for (tile, sums) in of_re[panel * tiles..][..tiles].iter().enumerate() {
                         let im = if self.complex { &sums[per_panel..][..rows] } else { &[] };
                         emit(group * sharing + tile, first, &sums[..rows], im);
@@ -179,7 +174,7 @@ impl<T: Scalar> Dense<T> {
         let (dim, panels, tiles) = (self.dim, weights.len() / self.dim, x.len() / self.dim);
         for part in parts(dim) {
             for first in (0..tiles).step_by(TILES) {
-                pulp::Arch::new().dispatch(Panels {
+                self.arch.dispatch(Panels {
                     weights: &weights[panels * part.start..panels * part.end],
                     depth: part.len(),
                     x: &x[first * dim + part.start..],
@@ -193,7 +188,7 @@ impl<T: Scalar> Dense<T> {
         }
     }
 
-    #[inline(always)]
+    /// Adds Wᵀv, for one tile.
     pub(crate) fn add_transpose(&self, [v_re, v_im]: [&[Lane<T>]; 2], gradient: [&mut [Lane<T>]; 2]) {
         let per_panel = panel_rows(self.complex);
         let [gradient_re, gradient_im] = gradient;
@@ -208,7 +203,7 @@ impl<T: Scalar> Dense<T> {
         for (first, start, columns) in panels {
             // Re(w v) = Re w Re v − Im w Im v and Im(w v) = Re w Im v + Im w Re v, as sums over the panel's real rows.
             let (mut for_re, mut for_im) = ([[T::ZERO; LANES]; PANEL], [[T::ZERO; LANES]; PANEL]);
-            for within in 0..per_panel.min(self.rows - first) {
+            for within in 0..per_panel.min(self.outputs - first) {
                 for_re[within] = v_re[first + within];
                 if self.complex {
                     for_re[within + per_panel] = scale(v_im[first + within], -T::ONE);
@@ -217,20 +212,51 @@ impl<T: Scalar> Dense<T> {
                 }
             }
             for (gradient, v) in [(&mut *gradient_re, for_re), (&mut *gradient_im, for_im)] {
-                add_panel_transposed(columns, v, gradient.get_mut(start..).unwrap_or_default());
+                let gradient = gradient.get_mut(start..).unwrap_or_default();
+                self.arch.dispatch(PanelTransposed { columns, v, gradient });
             }
         }
     }
 }
 
-/// Adds the panel's rows, weighted by `v`, to the gradient.
-#[inline(always)]
-fn add_panel_transposed<T: Scalar>(columns: &[[T; PANEL]], v: [Lane<T>; PANEL], gradient: &mut [Lane<T>]) {
-    let [v0, v1, v2, v3, v4, v5] = v;
-    for (&[w0, w1, w2, w3, w4, w5], gradient) in columns.iter().zip(gradient) {
-        let low = add(add(scale(v0, w0), scale(v1, w1)), scale(v2, w2));
-        let high = add(add(scale(v3, w3), scale(v4, w4)), scale(v5, w5));
-        *gradient = add(*gradient, add(low, high));
+impl<T: Scalar> Operator<T> for Dense<T> {
+    fn multiply_into(
+        &self,
+        x: &Vectors<'_, T>,
+        workspace: &mut Workspace<T>,
+        [re, im]: [&mut [Lane<T>]; 2],
+        first: bool,
+    ) {
+        self.apply(x.lanes, workspace.lanes.each_mut().map(LaneBuffer::as_mut), |tile, row, new_re, new_im| {
+            let part = tile * self.outputs + row..tile * self.outputs + row + new_re.len();
+            let im = if im.is_empty() { &mut [] } else { &mut im[part.clone()] };
+            lanes::multiply(self.arch, &mut re[part], im, new_re, new_im, first);
+        });
+    }
+
+    fn add_transpose(&self, [v_re, v_im]: [&mut [Lane<T>]; 2], _: &mut Workspace<T>, gradient: [&mut [Lane<T>]; 2]) {
+        self.add_transpose([v_re, v_im], gradient);
+    }
+}
+
+/// Adds a panel's rows, weighted by `v`, to the gradient.
+struct PanelTransposed<'a, T> {
+    columns: &'a [[T; PANEL]],
+    v: [Lane<T>; PANEL],
+    gradient: &'a mut [Lane<T>],
+}
+
+impl<T: Scalar> WithSimd for PanelTransposed<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let [v0, v1, v2, v3, v4, v5] = self.v;
+        for (&[w0, w1, w2, w3, w4, w5], gradient) in self.columns.iter().zip(self.gradient) {
+            let low = add(add(scale(v0, w0), scale(v1, w1)), scale(v2, w2));
+            let high = add(add(scale(v3, w3), scale(v4, w4)), scale(v5, w5));
+            *gradient = add(*gradient, add(low, high));
+        }
     }
 }
 
@@ -344,22 +370,11 @@ fn accumulate<T: Scalar, S: Simd>(simd: S, a: T::Register<S>, b: T::Register<S>,
     }
 }
 
-/// The entries of one row of W, in order.
-fn entries(draw: Draw, row: usize) -> Vec<[f64; 2]> {
-    // A spec has fewer than 2³² rows.
-    let block = u32::try_from(row).unwrap_or(u32::MAX);
-    let mut stream = Stream::new(draw.seed, Purpose::Weights, draw.factor, block);
-    if draw.complex {
-        return (0..draw.dim).map(|_| stream.complex_normal().into()).collect();
-    }
-    let both = |(re, im)| [re, im].map(|part: f64| [part * std::f64::consts::SQRT_2, 0.0]);
-    (0..draw.dim.div_ceil(2)).flat_map(|_| both(stream.complex_normal())).take(draw.dim).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::simd::everywhere;
+    use crate::spec::Base;
 
     struct Product<'a> {
         columns: &'a [[f32; PANEL]],
@@ -421,7 +436,7 @@ mod tests {
                 [value(row * 5 + column * 3), im]
             };
             let row = |row: usize| (0..dim).map(|column| entry(row, column).map(f64::from)).collect();
-            let dense = Dense::<f32>::from_rows(rows, dim, complex, row);
+            let dense = Dense::<f32>::from_rows(rows, dim, complex, Arch::new(), row);
             let tiles = 2 * 3 + 1;
             let (x, mut seen) = (lanes(tiles * dim), 0);
             let mut sums = vec![[f32::NAN; LANES]; 3 * Dense::<f32>::sums_per_tile(rows, dim, complex)];
@@ -457,10 +472,8 @@ mod tests {
     /// Work space stays small beside the weights, also where these are few long rows.
     #[test]
     fn long_vectors_share_a_pass_with_fewer_others() {
-        let tiles = |rows, dim| {
-            let (base, complex, sorted) = (crate::spec::Base::Gaussian, false, false);
-            Dense::<f32>::tiles_per_block(Draw { base, complex, seed: 0, factor: 0, sorted, dim, rows })
-        };
+        let tiles =
+            |outputs, dim| Dense::<f32>::needs(&super::super::test_draw(Base::Gaussian, dim, outputs)).tiles_per_block;
         assert_eq!(
             [(512, 784), (8192, 4095), (6, 100_000), (6, 700_000), (100, 3_000_000)].map(|(m, d)| tiles(m, d)),
             [SHARING_NEAR, SHARING, 2, 1, 1]

@@ -1,84 +1,268 @@
 //! One linear map Wᵢ each: m rows w with E[w wᴴ] = I, never divided by √m (the sketch does that, once).
 //!
-//! To add a projection: write its file here, add its arm to every `match` below and its [`Base`] variant; the
-//! compiler lists the rest. `CONTRIBUTING.md` goes through it step by step.
+//! A projection is one file with a type that implements [`Kind`], and one line in [`bases!`] below that registers it. What the
+//! trait provides by default is right for matrices with independent entries. `CONTRIBUTING.md` goes through it step by step.
 
 mod count_sketch;
 mod dense;
 mod fused;
+mod gaussian;
 mod rademacher;
 mod srht;
+mod srht_row;
 
-use crate::lanes::{self, LANES, Lane, LaneBuffer};
-use crate::rng::{Purpose, Stream};
+use std::fmt;
+
+use pulp::Arch;
+
+use crate::draw::{Draw, Projection, Values};
+use crate::lanes::{LANES, Lane, LaneBuffer};
 use crate::rows::SparseRows;
 use crate::scalar::Scalar;
-use crate::spec::Base;
+use crate::theory::variance::{Formula, PairStatistics};
 use crate::transform::fft::{Fourier, FourierRows};
 
-use count_sketch::CountSketch;
 pub(crate) use dense::Dense;
-pub(crate) use fused::{Parts, write_products};
-pub(crate) use rademacher::{LookedUp, Rademacher};
-pub(crate) use srht::{Srht, Transformed};
+pub(crate) use fused::{Fused, FusedBuilder, FusedScratch, Parts};
+pub(crate) use srht::Transformed;
 
-/// What a projection is drawn from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Draw {
-    pub(crate) base: Base,
-    pub(crate) complex: bool,
-    pub(crate) seed: u64,
-    /// Selects the random stream: the factor, or a number after all factors.
-    pub(crate) factor: u32,
-    /// Whether an SRHT may sort its sample.
-    pub(crate) sorted: bool,
-    /// The dimension of what is projected.
-    pub(crate) dim: usize,
-    /// The number m of rows.
-    pub(crate) rows: usize,
-}
+/// A kind of projection: how it is drawn, what it is by definition, its moments, and how this processor applies it.
+pub(crate) trait Kind {
+    /// Its name in methods.
+    const NAME: &'static str;
 
-impl Draw {
-    /// Random signs in quarter turns, one per coordinate.
-    fn signs(self) -> Vec<u8> {
-        let mut stream = Stream::new(self.seed, Purpose::Signs, self.factor, 0);
-        if self.complex {
-            stream.small_integers(2, self.dim)
-        } else {
-            stream.small_integers(1, self.dim).into_iter().map(|bit| 2 * bit).collect()
-        }
+    /// Whether every entry of W is multiplied: m·d operations per row.
+    const DENSE: bool = true;
+
+    /// Whether products are of Fourier transforms, and joins are transformed back.
+    const MULTIPLIES_TRANSFORMS: bool = false;
+
+    /// One row of W as (re, im) pairs, entry by entry from the definition.
+    ///
+    /// Independent entries are drawn here, from the stream (weights, factor, row); E|w|² = 1 for each.
+    fn row(projection: &Projection, output: usize) -> Vec<[f64; 2]>;
+
+    /// M = E|uv̄|² and M' = E(uv̄)² for the projections u, v of x̃, ỹ by one row of W; M' = M if W is real.
+    fn moments(pair: &PairStatistics, complex: bool) -> [f64; 2];
+
+    /// The number s with C = a − (M − a)/s, where C = E[u₁v̄₁ū₂v₂] for two different rows of W and a = ⟨x̃, ỹ⟩²; `None` if rows are
+    /// independent, where C = a.
+    fn dependence(_dim: usize, _outputs: usize) -> Option<f64> {
+        None
+    }
+
+    /// Variance and pseudo-variance of an estimate, if they do not follow from [`Kind::moments`].
+    fn second_moments(formula: &Formula, factors: &[PairStatistics]) -> [f64; 2]
+    where
+        Self: Sized,
+    {
+        formula.of_independent_factors::<Self>(factors)
+    }
+
+    /// What is drawn at once.
+    fn draw(_draw: &Draw) -> Values {
+        Values::Independent
+    }
+
+    /// Bytes that [`Kind::draw`] takes, if they can be counted.
+    fn drawn_bytes(_draw: &Draw) -> Option<u64> {
+        Some(0)
+    }
+
+    /// What [`Kind::operator`] needs.
+    fn needs<T: Scalar>(draw: &Draw) -> Needs {
+        Dense::<T>::needs(draw)
+    }
+
+    /// W on this processor.
+    ///
+    /// `fourier` is the transform of length m, where products are of transforms or a transform follows.
+    fn operator<T: Scalar>(projection: &Projection, _fourier: Option<&Fourier<T>>, arch: Arch) -> Box<dyn Operator<T>> {
+        Box::new(Dense::<T>::new(projection, arch))
     }
 }
 
-/// The four values of a complex sign, counted in quarter turns: 1, i, −1, −i. A real sign is turn 0 or 2.
-#[inline(always)]
-fn quarter_turn<T: Scalar>(turns: u8) -> [T; 2] {
-    let (one, zero) = (T::ONE, T::ZERO);
-    [[one, zero], [zero, one], [-one, zero], [zero, -one]][usize::from(turns & 3)]
+/// Declares [`Base`] and passes questions on to the [`Kind`] of each variant.
+macro_rules! bases {
+    ($($(#[$doc:meta])* $variant:ident = $kind:ty,)*) => {
+        /// What one projection Wᵢ is made of.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Base {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Base {
+            /// Every base.
+            pub fn all() -> impl Iterator<Item = Self> + Clone {
+                [$(Self::$variant),*].into_iter()
+            }
+
+            /// Its name in methods, for example `product-srht`.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => <$kind as Kind>::NAME,)* }
+            }
+
+            /// Whether every entry of W is multiplied, so that a row costs m·d operations per factor.
+            #[must_use]
+            pub fn is_dense(self) -> bool {
+                match self { $(Self::$variant => <$kind as Kind>::DENSE,)* }
+            }
+
+            pub(crate) fn multiplies_transforms(self) -> bool {
+                match self { $(Self::$variant => <$kind as Kind>::MULTIPLIES_TRANSFORMS,)* }
+            }
+
+            pub(crate) fn draw(self, draw: &Draw) -> Values {
+                match self { $(Self::$variant => <$kind as Kind>::draw(draw),)* }
+            }
+
+            pub(crate) fn drawn_bytes(self, draw: &Draw) -> Option<u64> {
+                match self { $(Self::$variant => <$kind as Kind>::drawn_bytes(draw),)* }
+            }
+
+            pub(crate) fn dependence(self, dim: usize, outputs: usize) -> Option<f64> {
+                match self { $(Self::$variant => <$kind as Kind>::dependence(dim, outputs),)* }
+            }
+
+            #[inline(always)]
+            pub(crate) fn second_moments(self, formula: &Formula, factors: &[PairStatistics]) -> [f64; 2] {
+                match self { $(Self::$variant => <$kind as Kind>::second_moments(formula, factors),)* }
+            }
+
+            /// Rows of W; with a Fourier transform after it, where there is one.
+            pub(crate) fn row(self, projection: &Projection, output: usize) -> Vec<[f64; 2]> {
+                let row = |output: usize| match self { $(Self::$variant => <$kind as Kind>::row(projection, output),)* };
+                if projection.draw.transformed { transformed_row(projection.draw, row, output) } else { row(output) }
+            }
+
+            pub(crate) fn needs<T: Scalar>(self, draw: &Draw) -> Needs {
+                match self { $(Self::$variant => <$kind as Kind>::needs::<T>(draw),)* }
+            }
+
+            pub(crate) fn operator<T: Scalar>(
+                self,
+                projection: &Projection,
+                fourier: Option<&Fourier<T>>,
+                arch: Arch,
+            ) -> Box<dyn Operator<T>> {
+                match self { $(Self::$variant => <$kind as Kind>::operator(projection, fourier, arch),)* }
+            }
+        }
+    };
 }
 
-/// A drawn projection.
-#[derive(Debug)]
-pub(crate) enum Projection<T> {
-    Dense(Dense<T>),
-    Rademacher(Rademacher),
-    Srht(Srht),
-    CountSketch(CountSketch<T>),
-    /// F S/√m with S an SRHT: mixes a vector whose transform is to be multiplied.
-    TransformedSrht(Srht, Fourier<T>, T),
+bases! {
+    /// Independent normal entries.
+    Gaussian = gaussian::Gaussian,
+    /// Independent entries, uniform on {1, −1} or {1, −1, i, −i}.
+    Rademacher = rademacher::Rademacher,
+    /// Rows of a Hadamard matrix with random signs, sampled without replacement (Alg. 2).
+    ProductSrht = srht::WithoutReplacement,
+    /// The same, sampled with replacement (Ahle et al. 2020, Def. 15).
+    TensorSrht = srht::WithReplacement,
+    /// CountSketches convolved by Fourier transform (Pham and Pagh 2013).
+    TensorSketch = count_sketch::TensorSketch,
 }
 
-/// Sparse rows as they are stored, for projections that can do without lanes.
+/// A row of F W/√m.
+fn transformed_row(draw: Draw, row: impl Fn(usize) -> Vec<[f64; 2]>, output: usize) -> Vec<[f64; 2]> {
+    let root = (draw.outputs as f64).sqrt();
+    let mut sums = vec![[0.0; 2]; draw.dim];
+    for other in 0..draw.outputs {
+        let [cos, sin] = fourier_entry(draw.outputs, output, other).map(|part| part / root);
+        for (sum, [re, im]) in sums.iter_mut().zip(row(other)) {
+            *sum = [sum[0] + cos * re - sin * im, sum[1] + cos * im + sin * re];
+        }
+    }
+    sums
+}
+
+/// exp(−2πi row column / length) as (re, im).
+fn fourier_entry(length: usize, row: usize, column: usize) -> [f64; 2] {
+    // The product of two sizes of a valid spec fits into 128 bits.
+    let turns = (row as u128 * column as u128 % length as u128) as f64 / length as f64;
+    let (sin, cos) = (-std::f64::consts::TAU * turns).sin_cos();
+    [cos, sin]
+}
+
+/// What a projection needs on this processor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Needs {
+    /// Bytes of the operator itself, beyond what was drawn, if they can be counted.
+    pub(crate) bytes: Option<u64>,
+    /// Lanes of [`Workspace`].
+    pub(crate) workspace_lanes: usize,
+    /// Tiles worth computing together: weights are then read once for all of them.
+    pub(crate) tiles_per_block: usize,
+    /// How a flat product of such projections can be written in one pass.
+    pub(crate) fusing: Option<Fusing>,
+}
+
+/// What a tile's outputs are taken from, where they are computed as they are written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Fusing {
+    /// Lanes of it for one factor.
+    pub(crate) lanes: usize,
+    /// Whether all factors that read the same input share it.
+    pub(crate) shared: bool,
+    /// The most bytes of it, for all factors, that stay in the cache it is meant for.
+    pub(crate) most_bytes: usize,
+}
+
+/// A projection W, ready to be applied by this processor.
+///
+/// Tiles of vectors lie in lanes, as [Re, Im]; the imaginary part is empty where it is zero. Every row's result depends on its own lane
+/// only.
+pub(crate) trait Operator<T: Scalar>: fmt::Debug + Send + Sync {
+    /// Multiplies `into`, m lanes per tile, element by element by Wx, or, if `first`, replaces it by Wx. Im `into` is empty if products
+    /// are real.
+    fn multiply_into(&self, x: &Vectors<'_, T>, workspace: &mut Workspace<T>, into: [&mut [Lane<T>]; 2], first: bool);
+
+    /// Adds Wᵀv to `gradient`, for one tile; `v` may be overwritten.
+    ///
+    /// Im v is empty for a real projection; Im of the gradient is empty if only its real part is wanted.
+    fn add_transpose(&self, v: [&mut [Lane<T>]; 2], workspace: &mut Workspace<T>, gradient: [&mut [Lane<T>]; 2]);
+
+    /// Whether it reads sparse inputs row by row, so that nobody needs to put them into lanes.
+    fn reads_sparse(&self) -> bool {
+        false
+    }
+
+    /// Takes part in a flat product that is written in one pass, if it can.
+    fn fuse(&self, _builder: &mut FusedBuilder<T>) {}
+}
+
+/// What is projected: several tiles of vectors.
 #[derive(Debug)]
-pub(crate) struct RowSource<'a, 'b, T> {
-    pub(crate) input: &'a SparseRows<'b, T>,
+pub(crate) struct Vectors<'a, T> {
+    /// Re x and Im x, tile after tile; the latter is empty if x is real.
+    pub(crate) lanes: [&'a [Lane<T>]; 2],
+    /// The sparse rows they are, for projections that read those; lanes are then empty.
+    pub(crate) rows: Option<SparseTile<'a, T>>,
+    /// The number of tiles.
+    pub(crate) tiles: usize,
+}
+
+impl<'a, T> Vectors<'a, T> {
+    /// Re x and Im x of one tile.
+    fn tile(&self, tile: usize) -> [&'a [Lane<T>]; 2] {
+        self.lanes.map(|x| &x[tile * (x.len() / self.tiles)..][..x.len() / self.tiles])
+    }
+}
+
+/// Sparse rows as they are stored.
+#[derive(Debug)]
+pub(crate) struct SparseTile<'a, T> {
+    pub(crate) input: &'a SparseRows<'a, T>,
     /// The row that the first tile starts with.
     pub(crate) first: usize,
     pub(crate) root_gamma: T,
     pub(crate) root_coef0: T,
 }
 
-impl<T: Scalar> RowSource<'_, '_, T> {
+impl<T: Scalar> SparseTile<'_, T> {
     /// Calls `visit(row in the tile, column, value)` for the entries of x̃ in one tile.
     fn for_each(&self, tile: usize, mut visit: impl FnMut(usize, usize, T)) {
         let first = self.first + tile * LANES;
@@ -96,7 +280,7 @@ impl<T: Scalar> RowSource<'_, '_, T> {
 pub(crate) struct Workspace<T> {
     /// Real and imaginary part.
     pub(crate) lanes: [LaneBuffer<T>; 2],
-    fourier: FourierRows<T>,
+    pub(crate) fourier: FourierRows<T>,
 }
 
 impl<T: Scalar> Workspace<T> {
@@ -106,190 +290,19 @@ impl<T: Scalar> Workspace<T> {
             fourier: fourier.map_or_else(FourierRows::empty, Fourier::rows),
         }
     }
-
-    /// Replaces a tile by its inverse transform, made unitary.
-    pub(crate) fn transform_back(&mut self, fourier: &Fourier<T>, re: &mut [Lane<T>], im: &mut [Lane<T>]) {
-        self.fourier.load(re, im, T::from_f64(1.0 / (re.len() as f64).sqrt()));
-        fourier.inverse(&mut self.fourier);
-        self.fourier.store(re, im);
-    }
 }
 
-impl<T: Scalar> Projection<T> {
-    /// Draws a projection; `fourier` is the transform of length m, for those that need it.
-    pub(crate) fn sample(draw: Draw, fourier: Option<&Fourier<T>>) -> Self {
-        match (draw.base, fourier) {
-            (Base::Gaussian, _) => Self::Dense(Dense::sample(draw)),
-            (Base::Rademacher, _) => Self::Rademacher(Rademacher::sample(draw)),
-            (Base::TensorSketch, Some(fourier)) => Self::CountSketch(CountSketch::sample(draw, fourier)),
-            (Base::ProductSrht, Some(fourier)) => {
-                let scale = T::from_f64(1.0 / (draw.rows as f64).sqrt());
-                Self::TransformedSrht(Srht::sample(draw), fourier.clone(), scale)
-            }
-            // Spherical features are no products, and TensorSketch always comes with a transform.
-            (Base::ProductSrht | Base::TensorSrht | Base::TensorSketch, _) => Self::Srht(Srht::sample(draw)),
-        }
-    }
-
-    /// Bytes that [`Projection::sample`] allocates, if they can be counted.
-    pub(crate) fn bytes(draw: Draw) -> Option<u64> {
-        match draw.base {
-            Base::Gaussian => Dense::<T>::bytes(draw),
-            Base::Rademacher => Rademacher::bytes(draw),
-            Base::ProductSrht | Base::TensorSrht => Srht::bytes(draw),
-            Base::TensorSketch => CountSketch::<T>::bytes(draw),
-        }
-    }
-
-    /// Lanes of [`Workspace`] that it needs.
-    pub(crate) fn workspace_lanes(draw: Draw) -> usize {
-        match draw.base {
-            Base::Gaussian => Dense::<T>::workspace_lanes(draw),
-            Base::TensorSketch => 0,
-            Base::Rademacher => Rademacher::workspace_lanes(),
-            Base::ProductSrht | Base::TensorSrht => draw.dim.next_power_of_two(),
-        }
-    }
-
-    /// Lanes of the whole transform of one tile, for projections that sample one; `None` for others.
-    pub(crate) fn transformed_lanes(draw: Draw) -> Option<usize> {
-        match draw.base {
-            Base::ProductSrht | Base::TensorSrht => Srht::transformed_lanes(draw),
-            Base::Gaussian | Base::Rademacher | Base::TensorSketch => None,
-        }
-    }
-
-    /// Tiles worth computing together: weights are then read once for all of them.
-    pub(crate) fn tiles_per_block(draw: Draw) -> usize {
-        match draw.base {
-            Base::Gaussian => Dense::<T>::tiles_per_block(draw),
-            Base::Rademacher => 4,
-            Base::ProductSrht | Base::TensorSrht | Base::TensorSketch => 1,
-        }
-    }
-
-    /// Whether [`Projection::apply`] reads a sparse input from its rows, so that nobody needs to put it into lanes.
-    pub(crate) fn reads_sparse(&self) -> bool {
-        matches!(self, Self::CountSketch(_))
-    }
-
-    /// Computes Wx for every tile and hands over (tile, first row of W, real parts, imaginary parts) of some rows at a time.
-    ///
-    /// `x` is [Re x, Im x], the latter empty if x is real; `rows` is where an input comes from, for projections that
-    /// read it from there. The imaginary parts of a real projection may be left out. Each row's value depends on its own lane
-    /// only.
-    pub(crate) fn apply(
-        &self,
-        x: [&[Lane<T>]; 2],
-        rows: Option<&RowSource<'_, '_, T>>,
-        tiles: usize,
-        workspace: &mut Workspace<T>,
-        mut emit: impl FnMut(usize, usize, &[Lane<T>], &[Lane<T>]),
-    ) {
-        match self {
-            Self::Dense(dense) => dense.apply(x, workspace.lanes.each_mut().map(LaneBuffer::as_mut), emit),
-            Self::Rademacher(rademacher) => rademacher.apply(x, &mut workspace.lanes, emit),
-            Self::Srht(srht) => srht.apply(x, &mut workspace.lanes, |tile, row, re, im| emit(tile, row, &[re], &[im])),
-            Self::CountSketch(_) | Self::TransformedSrht(..) => {
-                for tile in 0..tiles {
-                    self.transformed(x, rows, (tile, tiles), workspace);
-                    for row in 0..workspace.fourier.length() {
-                        let (re, im) = workspace.fourier.lane(row);
-                        emit(tile, row, &[re], &[im]);
-                    }
-                }
-            }
-        }
-    }
-
-    /// As [`Projection::apply`]: multiplies `re` and `im`, m lanes per tile, by Wx, or, if `first`, replaces them. `im` is
-    /// empty if products are real.
-    pub(crate) fn multiply_into(
-        &self,
-        x: [&[Lane<T>]; 2],
-        rows: Option<&RowSource<'_, '_, T>>,
-        tiles: usize,
-        workspace: &mut Workspace<T>,
-        [re, im]: [&mut [Lane<T>]; 2],
-        first: bool,
-    ) {
-        let m = re.len() / tiles;
-        let in_lanes = workspace.fourier.parts().is_some();
-        if matches!(self, Self::Srht(_)) || in_lanes && matches!(self, Self::CountSketch(_) | Self::TransformedSrht(..))
-        {
-            for tile in 0..tiles {
-                let part = tile * m..(tile + 1) * m;
-                let im = if im.is_empty() { &mut [] } else { &mut im[part.clone()] };
-                let whole = if let Self::Srht(srht) = self {
-                    Some(srht.transform(one_tile(x, tile, tiles), &mut workspace.lanes))
-                } else {
-                    self.transformed(x, rows, (tile, tiles), workspace);
-                    workspace.fourier.transformed()
-                };
-                if let Some(whole) = whole {
-                    whole.multiply_into(&mut re[part], im, first);
-                }
-            }
-        } else {
-            self.apply(x, rows, tiles, workspace, |tile, row, new_re, new_im| {
-                let part = tile * m + row..tile * m + row + new_re.len();
-                let im = if im.is_empty() { &mut [] } else { &mut im[part.clone()] };
-                lanes::multiply(&mut re[part], im, new_re, new_im, first);
-            });
-        }
-    }
-
-    /// Leaves the transformed projection of one tile in the work space.
-    fn transformed(
-        &self,
-        x: [&[Lane<T>]; 2],
-        rows: Option<&RowSource<'_, '_, T>>,
-        (tile, tiles): (usize, usize),
-        workspace: &mut Workspace<T>,
-    ) {
-        let x = one_tile(x, tile, tiles);
-        match (self, rows) {
-            (Self::CountSketch(count), Some(rows)) => count.project_rows(rows, tile, &mut workspace.fourier),
-            (Self::CountSketch(count), None) => count.project_lanes(x, &mut workspace.fourier),
-            (Self::TransformedSrht(srht, fourier, factor), _) => {
-                let Workspace { lanes, fourier: rows } = workspace;
-                srht.apply(x, lanes, |_, row, re, im| {
-                    rows.set_lane(row, lanes::scale(re, *factor), lanes::scale(im, *factor));
-                });
-                fourier.forward(rows);
-            }
-            (Self::Dense(_) | Self::Rademacher(_) | Self::Srht(_), _) => {}
-        }
-    }
-
-    /// Adds Wᵀv to `gradient`, for one tile; both are [Re, Im].
-    ///
-    /// Im v is empty for a real projection; Im of the gradient is empty if only its real part is wanted.
-    #[inline(always)]
-    pub(crate) fn add_transpose(
-        &self,
-        v: [&mut [Lane<T>]; 2],
-        workspace: &mut Workspace<T>,
-        gradient: [&mut [Lane<T>]; 2],
-    ) {
-        let [v_re, v_im] = v;
-        match self {
-            Self::Dense(dense) => dense.add_transpose([v_re, v_im], gradient),
-            Self::Rademacher(rademacher) => rademacher.add_transpose([v_re, v_im], &mut workspace.lanes, gradient),
-            Self::Srht(srht) => srht.add_transpose([v_re, v_im], &mut workspace.lanes, gradient),
-            Self::CountSketch(count) => count.add_transpose([v_re, v_im], &mut workspace.fourier, gradient),
-            Self::TransformedSrht(srht, fourier, factor) => {
-                // (F S/√m)ᵀ = Sᵀ F/√m.
-                workspace.fourier.load(v_re, v_im, *factor);
-                fourier.forward(&mut workspace.fourier);
-                workspace.fourier.store(v_re, v_im);
-                srht.add_transpose([v_re, v_im], &mut workspace.lanes, gradient);
-            }
-        }
-    }
+/// The part of a buffer of m lanes per tile that belongs to one tile; empty if the buffer is.
+fn of_tile<T>(lanes: &mut [Lane<T>], tile: usize, tiles: usize) -> &mut [Lane<T>] {
+    let outputs = lanes.len() / tiles;
+    &mut lanes[tile * outputs..][..outputs]
 }
 
-/// One of several tiles of [Re x, Im x], which may be empty.
-fn one_tile<T>(x: [&[Lane<T>]; 2], tile: usize, tiles: usize) -> [&[Lane<T>]; 2] {
-    x.map(|x| &x[tile * (x.len() / tiles)..][..x.len() / tiles])
+/// A real projection of seed 0, for tests to change.
+#[cfg(test)]
+fn test_draw(base: Base, dim: usize, outputs: usize) -> Draw {
+    let spec = crate::Spec::polynomial(dim).with_features(outputs);
+    let method = crate::ProductMethod { base, field: crate::Field::Real, shape: crate::Shape::Flat, craft: None };
+    let draw = crate::draw::Product::of(&spec.with_method(method.into()), method).joins[0].operands[0].projection;
+    Draw { sorted: false, ..draw }
 }

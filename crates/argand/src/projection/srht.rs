@@ -1,114 +1,204 @@
 //! The subsampled randomised Hadamard transform.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use pulp::{Simd, WithSimd};
+use pulp::{Arch, Simd, WithSimd};
 
-use super::fused::Factor;
-use super::{Draw, quarter_turn};
+use super::fused::{Factor, Fusible};
+use super::rademacher::sign_moments;
+use super::srht_row::{SignedRow, TransformedRow};
+use super::{FusedBuilder, Fusing, Kind, Needs, Operator, Vectors, Workspace, of_tile};
+use crate::draw::{Draw, Hadamard, Projection, Values, narrow, quarter_turn};
 use crate::lanes::{LANES, Lane, LaneBuffer, add, complex_product, scale};
-use crate::rng::{Purpose, Stream};
+use crate::rng::Purpose;
 use crate::scalar::Scalar;
-use crate::spec::Base;
-use crate::transform::fwht::{across_lanes, butterfly8, fwht_lanes};
+use crate::theory::variance::PairStatistics;
+use crate::transform::fft::Fourier;
+use crate::transform::fwht::{across_lanes, butterfly8};
 
-/// W = P H D: random signs D, the Hadamard matrix H, and the sampled rows P.
+/// W = P H D with rows sampled without replacement: ProductSRHT.
 ///
 /// # Formula
-/// With n the dimension padded to a power of two and B = ⌈m/n⌉, P takes m of the Bn rows of B stacked copies of H
-/// without replacement (ProductSRHT), or m rows of H with replacement (TensorSRHT). D has entries uniform on {1, −1}
-/// or {1, −1, i, −i}.
-///
-/// The first factor of a flat sketch keeps its sample in ascending order: permuting the features of all factors alike
-/// does not change an inner product, so only the other factors need a random order.
+/// With n the dimension padded to a power of two and B = ⌈m/n⌉, P takes m of the Bn rows of B stacked copies of the Hadamard
+/// matrix H. D has entries uniform on {1, −1} or {1, −1, i, −i}.
 ///
 /// # Reference
-/// Alg. 2 of the paper; Ahle et al. (2020), Def. 15, for sampling with replacement.
+/// Alg. 2 of the paper.
+pub(crate) struct WithoutReplacement;
+
+/// W = P H D with rows sampled with replacement: TensorSRHT.
 ///
-/// # Cost
-/// n log₂ n + m operations per row and factor, twice that when complex. Memory 4m + n bytes.
-#[derive(Debug)]
-pub(crate) struct Srht {
-    pub(super) complex: bool,
-    /// n, the padded dimension.
-    pub(super) padded: usize,
-    /// The diagonal of D in quarter turns, one per coordinate before padding.
-    pub(super) turns: Vec<u8>,
-    /// The row of H that each row of W takes.
-    pub(super) sampled: Vec<u32>,
+/// # Reference
+/// Ahle et al. (2020), Def. 15.
+pub(crate) struct WithReplacement;
+
+impl Kind for WithoutReplacement {
+    const NAME: &'static str = "product-srht";
+    const DENSE: bool = false;
+
+    fn row(projection: &Projection, output: usize) -> Vec<[f64; 2]> {
+        hadamard_row(projection, output)
+    }
+
+    #[inline(always)]
+    fn moments(pair: &PairStatistics, complex: bool) -> [f64; 2] {
+        sign_moments(pair, complex)
+    }
+
+    fn dependence(dim: usize, outputs: usize) -> Option<f64> {
+        (outputs > 1).then(|| outputs.next_multiple_of(dim.next_power_of_two()) as f64 - 1.0)
+    }
+
+    fn draw(draw: &Draw) -> Values {
+        let (outputs, padded) = (draw.outputs, draw.dim.next_power_of_two());
+        let mut stream = draw.stream(Purpose::Rows, 0);
+        let stacked = narrow(outputs.next_multiple_of(padded));
+        let mut order: Vec<u32> = (0..stacked).collect();
+        // Fisher and Yates, stopped after the rows needed.
+        for position in 0..outputs {
+            let left = stacked - narrow(position);
+            order.swap(position, position + stream.below(left) as usize);
+        }
+        order.truncate(outputs);
+        order.shrink_to_fit();
+        values(draw, order)
+    }
+
+    fn drawn_bytes(draw: &Draw) -> Option<u64> {
+        // All stacked rows are listed while drawing.
+        bytes(draw, draw.outputs.checked_next_multiple_of(draw.dim.checked_next_power_of_two()?)?)
+    }
+
+    fn needs<T: Scalar>(draw: &Draw) -> Needs {
+        Srht::needs(draw)
+    }
+
+    fn operator<T: Scalar>(projection: &Projection, fourier: Option<&Fourier<T>>, arch: Arch) -> Box<dyn Operator<T>> {
+        operator(projection, fourier, arch)
+    }
 }
 
-impl Srht {
-    pub(super) fn bytes(draw: Draw) -> Option<u64> {
-        let padded = draw.dim.checked_next_power_of_two()?;
-        // Without replacement, all stacked rows are listed while drawing.
-        let stacked = draw.rows.checked_next_multiple_of(padded)?;
-        let listed = u32::try_from(if draw.base == Base::TensorSrht { draw.rows } else { stacked }).ok()?;
-        Some(4 * u64::from(listed) + u64::try_from(padded).ok()?)
+impl Kind for WithReplacement {
+    const NAME: &'static str = "tensor-srht";
+    const DENSE: bool = false;
+
+    fn row(projection: &Projection, output: usize) -> Vec<[f64; 2]> {
+        hadamard_row(projection, output)
     }
 
-    pub(super) fn sample(draw: Draw) -> Self {
-        let Draw { complex, seed, factor, dim, rows, .. } = draw;
-        let padded = dim.next_power_of_two();
-        let mut stream = Stream::new(seed, Purpose::Rows, factor, 0);
-        // Sizes were counted by `bytes` and fit.
-        let narrow = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
-        let mut sampled: Vec<u32> = if draw.base == Base::TensorSrht {
-            (0..rows).map(|_| stream.below(narrow(padded))).collect()
-        } else {
-            let stacked = narrow(rows.next_multiple_of(padded));
-            let mut order: Vec<u32> = (0..stacked).collect();
-            // Fisher and Yates, stopped after the rows needed.
-            for position in 0..rows {
-                let left = stacked - narrow(position);
-                order.swap(position, position + stream.below(left) as usize);
-            }
-            order.truncate(rows);
-            order.shrink_to_fit();
-            order
-        };
-        if draw.sorted {
-            sampled.sort_unstable();
-        }
-        for row in &mut sampled {
-            *row &= narrow(padded - 1);
-        }
-        Self { complex, padded, turns: draw.signs(), sampled }
-    }
-
-    /// Real and, if complex, imaginary part of the work space, as long as the padded dimension.
     #[inline(always)]
-    fn parts<'a, T: Scalar>(&self, [re, im]: &'a mut [LaneBuffer<T>; 2]) -> [&'a mut [Lane<T>]; 2] {
-        [&mut re.as_mut()[..self.padded], &mut im.as_mut()[..if self.complex { self.padded } else { 0 }]]
+    fn moments(pair: &PairStatistics, complex: bool) -> [f64; 2] {
+        sign_moments(pair, complex)
     }
 
-    /// Lanes of what [`Srht::transform`] leaves for one tile.
-    pub(super) fn transformed_lanes(draw: Draw) -> Option<usize> {
-        draw.dim.checked_next_power_of_two()?.checked_mul(if draw.complex { 2 } else { 1 })
+    fn draw(draw: &Draw) -> Values {
+        let mut stream = draw.stream(Purpose::Rows, 0);
+        let padded = narrow(draw.dim.next_power_of_two());
+        values(draw, (0..draw.outputs).map(|_| stream.below(padded)).collect())
     }
 
-    /// H D x for one tile, left in the front of `free`, which is shortened by that.
-    pub(crate) fn transform_in_front<'a, T: Scalar>(
-        &'a self,
-        x: [&[Lane<T>]; 2],
-        free: &mut &'a mut [Lane<T>],
-    ) -> Transformed<'a, T> {
-        let (re, rest) = std::mem::take(free).split_at_mut(self.padded);
-        let (im, rest) = rest.split_at_mut(if self.complex { self.padded } else { 0 });
-        *free = rest;
-        self.transform_into(x, [re, im]);
-        Transformed { sampled: &self.sampled, re, im }
+    fn drawn_bytes(draw: &Draw) -> Option<u64> {
+        bytes(draw, draw.outputs)
+    }
+
+    fn needs<T: Scalar>(draw: &Draw) -> Needs {
+        Srht::needs(draw)
+    }
+
+    fn operator<T: Scalar>(projection: &Projection, fourier: Option<&Fourier<T>>, arch: Arch) -> Box<dyn Operator<T>> {
+        operator(projection, fourier, arch)
+    }
+}
+
+/// The transform, and one after it where it is asked for.
+fn operator<T: Scalar>(projection: &Projection, fourier: Option<&Fourier<T>>, arch: Arch) -> Box<dyn Operator<T>> {
+    let srht = Srht::of(projection, arch);
+    match fourier {
+        Some(fourier) if projection.draw.transformed => {
+            let scale = T::from_f64(1.0 / (projection.draw.outputs as f64).sqrt());
+            Box::new(TransformedSrht { srht, fourier: fourier.clone(), scale })
+        }
+        _ => Box::new(srht),
+    }
+}
+
+/// The drawn values, from rows of stacked copies of H in the order drawn.
+fn values(draw: &Draw, mut sampled: Vec<u32>) -> Values {
+    if draw.sorted {
+        sampled.sort_unstable();
+    }
+    let padded = narrow(draw.dim.next_power_of_two());
+    for row in &mut sampled {
+        *row &= padded - 1;
+    }
+    Values::Hadamard(Arc::new(Hadamard { turns: draw.signs(), sampled }))
+}
+
+/// Bytes of the signs and of a list of rows that is this long, if they can be counted.
+fn bytes(draw: &Draw, listed: usize) -> Option<u64> {
+    let padded = draw.dim.checked_next_power_of_two()?;
+    Some(4 * u64::from(u32::try_from(listed).ok()?) + u64::try_from(padded).ok()?)
+}
+
+fn hadamard(projection: &Projection) -> &Arc<Hadamard> {
+    let Values::Hadamard(hadamard) = &projection.values else { unreachable!("an SRHT draws a Hadamard sample") };
+    hadamard
+}
+
+/// (−1)^{popcount(j & k)} times the sign of coordinate k, for the sampled row j.
+fn hadamard_row(projection: &Projection, output: usize) -> Vec<[f64; 2]> {
+    let Hadamard { turns, sampled } = &**hadamard(projection);
+    let signed = |(k, &turns): (u32, &u8)| {
+        let sign = if (sampled[output] & k).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+        quarter_turn(turns).map(|part| sign * part)
+    };
+    (0..).zip(turns).map(signed).collect()
+}
+
+/// W = P H D on this processor.
+///
+/// # Cost
+/// n log₂ n + m operations per vector, twice that when complex. Memory 4m + n bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Srht {
+    complex: bool,
+    /// n, the padded dimension.
+    padded: usize,
+    hadamard: Arc<Hadamard>,
+    arch: Arch,
+}
+
+/// The most bytes of transforms that are kept at once: a second-level cache.
+const FUSED_BYTES: usize = 2 << 20;
+
+impl Srht {
+    fn needs(draw: &Draw) -> Needs {
+        let padded = draw.dim.next_power_of_two();
+        let lanes = padded * if draw.complex { 2 } else { 1 };
+        let fusing = Some(Fusing { lanes, shared: false, most_bytes: FUSED_BYTES });
+        Needs { bytes: Some(0), workspace_lanes: padded, tiles_per_block: 1, fusing }
+    }
+
+    fn of(projection: &Projection, arch: Arch) -> Self {
+        Self {
+            complex: projection.draw.complex,
+            padded: projection.draw.dim.next_power_of_two(),
+            hadamard: hadamard(projection).clone(),
+            arch,
+        }
     }
 
     /// H D x for one tile, left in the work space.
-    pub(crate) fn transform<'a, T: Scalar>(
+    fn transform<'a, T: Scalar>(
         &'a self,
         x: [&[Lane<T>]; 2],
-        workspace: &'a mut [LaneBuffer<T>; 2],
+        [re, im]: &'a mut [LaneBuffer<T>; 2],
     ) -> Transformed<'a, T> {
-        let [re, im] = self.parts(workspace);
+        let (re, im) = (&mut re.as_mut()[..self.padded], im.as_mut());
+        let im = &mut im[..if self.complex { self.padded } else { 0 }];
         self.transform_into(x, [&mut *re, &mut *im]);
-        Transformed { sampled: &self.sampled, re, im }
+        Transformed { sampled: &self.hadamard.sampled, re, im }
     }
 
     fn transform_into<T: Scalar>(&self, x: [&[Lane<T>]; 2], [re, im]: [&mut [Lane<T>]; 2]) {
@@ -120,64 +210,152 @@ impl Srht {
         } else {
             ([x_re, x_im], [one, -one, -one, one], [one, one, -one, -one])
         };
-        let turns = &self.turns;
-        pulp::Arch::new().dispatch(SignedFwht { turns, sources, signs: signs_re, into: re });
+        let turns = &self.hadamard.turns;
+        self.arch.dispatch(SignedFwht { turns, sources, signs: signs_re, into: re });
         if self.complex {
-            pulp::Arch::new().dispatch(SignedFwht {
-                turns,
-                sources: [sources[1], sources[0]],
-                signs: signs_im,
-                into: im,
-            });
+            self.arch.dispatch(SignedFwht { turns, sources: [sources[1], sources[0]], signs: signs_im, into: im });
         }
     }
+}
 
-    #[inline(always)]
-    pub(super) fn apply<T: Scalar>(
+impl<T: Scalar> Fusible<T> for Srht {
+    type Taken<'a> = Transformed<'a, T>;
+
+    fn prepare<'a>(
+        &'a self,
+        x: &[Lane<T>],
+        _: Option<&Transformed<'a, T>>,
+        free: &mut &'a mut [Lane<T>],
+    ) -> Transformed<'a, T> {
+        let (re, rest) = std::mem::take(free).split_at_mut(self.padded);
+        let (im, rest) = rest.split_at_mut(if self.complex { self.padded } else { 0 });
+        *free = rest;
+        self.transform_into([x, &[]], [re, im]);
+        Transformed { sampled: &self.hadamard.sampled, re, im }
+    }
+
+    const FEW_ROWS: usize = 7;
+
+    fn prepare_row<'a>(&'a self, x: &[T], free: &mut &'a mut [T]) -> Option<TransformedRow<'a, T>> {
+        let (re, rest) = std::mem::take(free).split_at_mut(self.padded);
+        let (im, rest) = rest.split_at_mut(if self.complex { self.padded } else { 0 });
+        *free = rest;
+        let turns = &self.hadamard.turns;
+        for (part, into) in [&mut *re, &mut *im].into_iter().enumerate().filter(|(_, into)| !into.is_empty()) {
+            let signs = [0, 1, 2, 3].map(|turns| T::from_f64(quarter_turn(turns)[part]));
+            self.arch.dispatch(SignedRow { turns, x, signs, into });
+        }
+        Some(TransformedRow { sampled: &self.hadamard.sampled, re, im })
+    }
+}
+
+impl<T: Scalar> Operator<T> for Srht {
+    fn multiply_into(
         &self,
-        [x_re, x_im]: [&[Lane<T>]; 2],
-        workspace: &mut [LaneBuffer<T>; 2],
-        mut emit: impl FnMut(usize, usize, Lane<T>, Lane<T>),
+        x: &Vectors<'_, T>,
+        workspace: &mut Workspace<T>,
+        [re, im]: [&mut [Lane<T>]; 2],
+        first: bool,
     ) {
-        let dim = self.turns.len();
-        for (tile, x_re) in x_re.chunks_exact(dim).enumerate() {
-            let x_im = if x_im.is_empty() { x_im } else { &x_im[tile * dim..][..dim] };
-            let Transformed { sampled, re, im } = self.transform([x_re, x_im], workspace);
-            for (row, &sampled) in sampled.iter().enumerate() {
-                let im = if self.complex { im[sampled as usize] } else { [T::ZERO; LANES] };
-                emit(tile, row, re[sampled as usize], im);
-            }
+        for tile in 0..x.tiles {
+            let (re, im) = (of_tile(re, tile, x.tiles), of_tile(im, tile, x.tiles));
+            self.transform(x.tile(tile), &mut workspace.lanes).multiply_into(self.arch, re, im, first);
         }
     }
 
     /// Wᵀ = D H Pᵀ: scatter, transform, turn.
-    #[inline(always)]
-    pub(super) fn add_transpose<T: Scalar>(
+    fn add_transpose(
         &self,
-        v: [&[Lane<T>]; 2],
-        workspace: &mut [LaneBuffer<T>; 2],
+        v: [&mut [Lane<T>]; 2],
+        workspace: &mut Workspace<T>,
+        [gradient_re, gradient_im]: [&mut [Lane<T>]; 2],
+    ) {
+        let Hadamard { turns, sampled } = &*self.hadamard;
+        // A real projection has no imaginary part to spread, whether v has one or not.
+        let parts = if self.complex { 2 } else { 1 };
+        for (part, v) in v.into_iter().enumerate().take(parts) {
+            let spread = &mut workspace.lanes[part].as_mut()[..self.padded];
+            // Re(w v) = Re w Re v − Im w Im v and Im(w v) = Im w Re v + Re w Im v.
+            let sign = if part == 0 { 1.0 } else { -1.0 };
+            let signs = [0, 1, 2, 3].map(|turns| T::from_f64(sign * quarter_turn(turns)[part]));
+            let other_signs = [0, 1, 2, 3].map(|turns| T::from_f64(quarter_turn(turns)[1 - part]));
+            let gradients = [(&mut *gradient_re, signs), (&mut *gradient_im, other_signs)];
+            self.arch.dispatch(SpreadTransform { turns, sampled, v, spread, gradients });
+        }
+    }
+
+    fn fuse(&self, builder: &mut FusedBuilder<T>) {
+        builder.add_srht(self);
+    }
+}
+
+/// F S/√m with S an SRHT: mixes a vector whose transform is to be multiplied.
+#[derive(Debug)]
+struct TransformedSrht<T> {
+    srht: Srht,
+    fourier: Fourier<T>,
+    /// 1/√m
+    scale: T,
+}
+
+impl<T: Scalar> Operator<T> for TransformedSrht<T> {
+    fn multiply_into(
+        &self,
+        x: &Vectors<'_, T>,
+        workspace: &mut Workspace<T>,
+        [re, im]: [&mut [Lane<T>]; 2],
+        first: bool,
+    ) {
+        let Workspace { lanes, fourier: rows } = workspace;
+        for tile in 0..x.tiles {
+            let Transformed { sampled, re: mixed_re, im: mixed_im } = self.srht.transform(x.tile(tile), lanes);
+            for (output, &sampled) in sampled.iter().enumerate() {
+                let zero = [T::ZERO; LANES];
+                let im = mixed_im.get(sampled as usize).copied().unwrap_or(zero);
+                rows.set_lane(output, scale(mixed_re[sampled as usize], self.scale), scale(im, self.scale));
+            }
+            self.fourier.forward(rows);
+            rows.multiply_into(of_tile(re, tile, x.tiles), of_tile(im, tile, x.tiles), first);
+        }
+    }
+
+    /// (F S/√m)ᵀ = Sᵀ F/√m.
+    fn add_transpose(
+        &self,
+        [v_re, v_im]: [&mut [Lane<T>]; 2],
+        workspace: &mut Workspace<T>,
         gradient: [&mut [Lane<T>]; 2],
     ) {
-        let [gradient_re, gradient_im] = gradient;
-        let parts = self.parts(workspace);
-        for (part, (spread, v)) in parts.into_iter().zip(v).enumerate() {
-            // A real projection has no imaginary part to spread, whether v has one or not.
-            if spread.is_empty() {
-                continue;
-            }
-            spread.fill([T::ZERO; LANES]);
-            for (&row, &v) in self.sampled.iter().zip(v) {
-                spread[row as usize] = add(spread[row as usize], v);
-            }
-            fwht_lanes(spread);
-            // Re(w v) = Re w Re v − Im w Im v.
-            let sign = if part == 0 { T::ONE } else { -T::ONE };
-            for ((gradient, &value), &turns) in gradient_re.iter_mut().zip(&*spread).zip(&self.turns) {
-                *gradient = add(*gradient, scale(value, sign * quarter_turn::<T>(turns)[part]));
-            }
-            // Im(w v) = Im w Re v + Re w Im v.
-            for ((gradient, &value), &turns) in gradient_im.iter_mut().zip(&*spread).zip(&self.turns) {
-                *gradient = add(*gradient, scale(value, quarter_turn::<T>(turns)[1 - part]));
+        workspace.fourier.load(v_re, v_im, self.scale);
+        self.fourier.forward(&mut workspace.fourier);
+        workspace.fourier.multiply_into(v_re, v_im, true);
+        self.srht.add_transpose([v_re, v_im], workspace, gradient);
+    }
+}
+
+/// Adds D H Pᵀ v to gradients, each with the signs of its own part.
+struct SpreadTransform<'a, T> {
+    turns: &'a [u8],
+    sampled: &'a [u32],
+    v: &'a [Lane<T>],
+    spread: &'a mut [Lane<T>],
+    gradients: [(&'a mut [Lane<T>], [T; 4]); 2],
+}
+
+impl<T: Scalar> WithSimd for SpreadTransform<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { turns, sampled, v, spread, gradients } = self;
+        spread.fill([T::ZERO; LANES]);
+        for (&at, &v) in sampled.iter().zip(v) {
+            spread[at as usize] = add(spread[at as usize], v);
+        }
+        across_lanes(simd, spread);
+        for (gradient, signs) in gradients {
+            for ((gradient, &value), &turns) in gradient.iter_mut().zip(&*spread).zip(turns) {
+                *gradient = add(*gradient, scale(value, signs[usize::from(turns & 3)]));
             }
         }
     }
@@ -247,7 +425,7 @@ impl<T: Scalar> WithSimd for SignedFwht<'_, T> {
     }
 }
 
-/// H D x of one tile, and the rows that are taken of it.
+/// H D x of one tile, and which of its coordinates are taken.
 #[derive(Debug)]
 pub(crate) struct Transformed<'a, T> {
     pub(crate) sampled: &'a [u32],
@@ -258,29 +436,29 @@ pub(crate) struct Transformed<'a, T> {
 
 impl<T: Scalar> Transformed<'_, T> {
     /// Multiplies `re` and `im` by this projection of the tile, or, if `first`, replaces them by it.
-    pub(crate) fn multiply_into(&self, re: &mut [Lane<T>], im: &mut [Lane<T>], first: bool) {
-        pulp::Arch::new().dispatch(Multiply { factor: self, re, im, first });
+    pub(crate) fn multiply_into(&self, arch: Arch, re: &mut [Lane<T>], im: &mut [Lane<T>], first: bool) {
+        arch.dispatch(MultiplyTaken { factor: self, re, im, first });
     }
 }
 
-struct Multiply<'a, T> {
+struct MultiplyTaken<'a, T> {
     factor: &'a Transformed<'a, T>,
     re: &'a mut [Lane<T>],
     im: &'a mut [Lane<T>],
     first: bool,
 }
 
-impl<T: Scalar> WithSimd for Multiply<'_, T> {
+impl<T: Scalar> WithSimd for MultiplyTaken<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { factor, re, im, first } = self;
-        let rows = 0..factor.sampled.len();
+        let outputs = 0..factor.sampled.len();
         if first {
-            factor.take(simd, rows, T::ONE, [re, im], &mut ());
+            factor.take(simd, outputs, T::ONE, [re, im], &mut ());
         } else {
-            factor.multiply::<S, false, false>(factor, simd, rows, T::ONE, [re, im], &mut ());
+            factor.multiply::<S, false, false>(factor, simd, outputs, T::ONE, [re, im], &mut ());
         }
     }
 }
@@ -288,7 +466,7 @@ impl<T: Scalar> WithSimd for Multiply<'_, T> {
 impl<T: Scalar> Factor<T> for Transformed<'_, T> {
     type Scratch = ();
 
-    fn rows(&self) -> usize {
+    fn outputs(&self) -> usize {
         self.sampled.len()
     }
 
@@ -297,10 +475,10 @@ impl<T: Scalar> Factor<T> for Transformed<'_, T> {
     }
 
     #[inline(always)]
-    fn take<S: Simd>(&self, simd: S, rows: Range<usize>, scale: T, [re, im]: [&mut [Lane<T>]; 2], (): &mut ()) {
+    fn take<S: Simd>(&self, simd: S, outputs: Range<usize>, scale: T, [re, im]: [&mut [Lane<T>]; 2], (): &mut ()) {
         let scale = T::splat(simd, scale);
         for (into, from) in [(re, self.re), (im, self.im)] {
-            for (into, &at) in into.iter_mut().zip(&self.sampled[rows.clone()]) {
+            for (into, &at) in into.iter_mut().zip(&self.sampled[outputs.clone()]) {
                 let from = T::registers::<S>(&from[at as usize]);
                 for (into, &from) in T::registers_mut::<S>(into).iter_mut().zip(from) {
                     *into = T::times(simd, from, scale);
@@ -314,13 +492,13 @@ impl<T: Scalar> Factor<T> for Transformed<'_, T> {
         &self,
         start: &Self,
         simd: S,
-        rows: Range<usize>,
+        outputs: Range<usize>,
         scale: T,
         [re, im]: [&mut [Lane<T>]; 2],
         (): &mut (),
     ) {
         let scale = T::splat(simd, scale);
-        let sampled = start.sampled[rows.clone()].iter().zip(&self.sampled[rows]);
+        let sampled = start.sampled[outputs.clone()].iter().zip(&self.sampled[outputs]);
         if im.is_empty() {
             for (re, (&from, &at)) in re.iter_mut().zip(sampled) {
                 let re = T::registers_mut::<S>(re);
@@ -352,10 +530,13 @@ impl<T: Scalar> Factor<T> for Transformed<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::test_draw;
     use super::*;
+    use crate::spec::Base;
 
-    fn draw(base: Base, factor: u32, dim: usize, rows: usize) -> Srht {
-        Srht::sample(Draw { base, complex: true, seed: 3, factor, sorted: factor == 0, dim, rows })
+    fn draw(base: Base, stream: u32, dim: usize, outputs: usize) -> Arc<Hadamard> {
+        let draw = Draw { complex: true, seed: 3, stream, sorted: stream == 0, ..test_draw(base, dim, outputs) };
+        hadamard(&draw.projection()).clone()
     }
 
     #[test]
@@ -363,9 +544,9 @@ mod tests {
         for (dim, rows) in [(8, 8), (8, 32), (5, 24), (1, 7)] {
             for factor in 0..3 {
                 let srht = draw(Base::ProductSrht, factor, dim, rows);
-                let mut counts = vec![0; srht.padded];
+                let mut counts = vec![0; dim.next_power_of_two()];
                 srht.sampled.iter().for_each(|&row| counts[row as usize] += 1);
-                assert!(counts.iter().all(|&count| count == rows / srht.padded), "{dim} {rows}: {counts:?}");
+                assert!(counts.iter().all(|&count| count == rows / counts.len()), "{dim} {rows}: {counts:?}");
             }
         }
         // Fewer rows than a multiple of the dimension: no row more often than the stack holds it.

@@ -5,28 +5,7 @@ use std::str::FromStr;
 
 use crate::error::{Argument, Error};
 
-/// What one projection Wᵢ is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Base {
-    /// Independent normal entries.
-    Gaussian,
-    /// Independent entries, uniform on {1, −1} or {1, −1, i, −i}.
-    Rademacher,
-    /// Rows of a Hadamard matrix with random signs, sampled without replacement (Alg. 2).
-    ProductSrht,
-    /// The same, sampled with replacement (Ahle et al. 2020, Def. 15).
-    TensorSrht,
-    /// CountSketches convolved by Fourier transform (Pham and Pagh 2013).
-    TensorSketch,
-}
-
-impl Base {
-    /// Every base.
-    pub fn all() -> impl Iterator<Item = Self> {
-        BASES.iter().map(|&(_, base)| base)
-    }
-}
+pub use crate::projection::Base;
 
 /// Which numbers a sketch computes with and returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,13 +81,6 @@ impl From<ProductMethod> for Method {
     }
 }
 
-const BASES: [(&str, Base); 5] = [
-    ("gaussian", Base::Gaussian),
-    ("rademacher", Base::Rademacher),
-    ("product-srht", Base::ProductSrht),
-    ("tensor-srht", Base::TensorSrht),
-    ("tensor-sketch", Base::TensorSketch),
-];
 const SPHERICAL: &str = "srf";
 const FIELDS: [(&str, Field); 3] = [("ctr-", Field::ComplexToReal), ("complex-", Field::Complex), ("", Field::Real)];
 const SHAPES: [(&str, Shape); 3] = [("hierarchical-", Shape::Tree), ("chain-", Shape::Chain), ("", Shape::Flat)];
@@ -126,7 +98,7 @@ impl Method {
         let mut methods = Vec::new();
         for craft in [None, Some(ProductMethod::DEFAULT_CRAFT)] {
             for (_, shape) in SHAPES {
-                for (_, base) in BASES {
+                for base in Base::all() {
                     let fields = FIELDS.map(|(_, field)| Self::Product(ProductMethod { base, field, shape, craft }));
                     methods.extend(fields.into_iter().filter(Self::is_possible));
                 }
@@ -196,11 +168,11 @@ impl FromStr for Method {
             strip(name, &[("craft-", Some(ProductMethod::DEFAULT_CRAFT)), ("", None)]).unwrap_or((name, None));
         let parsed = strip(rest, &SHAPES).and_then(|(rest, shape)| {
             let (rest, field) = strip(rest, &FIELDS)?;
-            let (_, base) = BASES.iter().find(|(base, _)| *base == rest)?;
-            Some(Self::Product(ProductMethod { base: *base, field, shape, craft }))
+            let base = Base::all().find(|base| base.name() == rest)?;
+            Some(Self::Product(ProductMethod { base, field, shape, craft }))
         });
         parsed.ok_or_else(|| {
-            let bases = BASES.map(|(base, _)| base).join(", ");
+            let bases = Base::all().map(Base::name).collect::<Vec<_>>().join(", ");
             let expected = format!(
                 "[craft-][hierarchical-|chain-][ctr-|complex-]BASE with BASE one of {bases} (for example \
                  ctr-product-srht), or {SPHERICAL}"
@@ -218,7 +190,7 @@ impl fmt::Display for Method {
         let Self::Product(ProductMethod { base, field, shape, craft }) = self else { return formatter.pad(SPHERICAL) };
         let craft = if craft.is_some() { "craft-" } else { "" };
         let (shape, field) = (name_of(&SHAPES, shape), name_of(&FIELDS, field));
-        formatter.pad(&format!("{craft}{shape}{field}{}", name_of(&BASES, base)))
+        formatter.pad(&format!("{craft}{shape}{field}{}", base.name()))
     }
 }
 

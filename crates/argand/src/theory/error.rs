@@ -5,9 +5,9 @@ use rayon::prelude::*;
 use super::pairs::{RowSums, Sample, check, choose_rows, inner_products};
 use super::variance::{Formula, PairStatistics};
 use crate::error::{Argument, Error};
+use crate::map::FeatureMap;
 use crate::rows::{Input, OwnedRows, Rows};
 use crate::scalar::Scalar;
-use crate::sketch::FeatureMap;
 use crate::spec::{Field, Spec};
 
 /// How an [`ExpectedError`] was found.

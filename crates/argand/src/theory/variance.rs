@@ -1,6 +1,7 @@
 //! The variance of a kernel estimate: Table 1 of the paper, and what it leaves out.
 
 use crate::error::{Argument, Error};
+use crate::projection::Kind;
 use crate::spec::{Base, Field, InputDims, Kernel, Method, Shape, Spec};
 
 /// All that the variance of a kernel estimate depends on, for one factor of one pair x, y.
@@ -96,9 +97,9 @@ pub struct Formula {
     /// Whether the projections are joined in a tree.
     tree: bool,
     /// m
-    rows: usize,
-    /// ⌈m/n⌉n − 1, one per table: how far rows drawn without replacement are from independent.
-    stacked: Vec<f64>,
+    outputs: usize,
+    /// How far outputs are from independent, one number per table: ⌈m/n⌉n − 1 for ProductSRHT.
+    dependence: Option<Vec<f64>>,
 }
 
 impl Formula {
@@ -118,16 +119,15 @@ impl Formula {
         }
         let distinct = matches!(spec.inputs, InputDims::Distinct(_));
         let tables = spec.inputs.as_slice().len();
-        let stacked =
-            |factor| spec.outputs().next_multiple_of(spec.factor_dim(factor).next_power_of_two()) as f64 - 1.0;
+        let dependence = |factor| method.base.dependence(spec.factor_dim(factor), spec.outputs());
         Ok(Some(Self {
             base: method.base,
             field: method.field,
             degree,
             distinct,
             tree,
-            rows: spec.outputs(),
-            stacked: (0..tables).map(stacked).collect(),
+            outputs: spec.outputs(),
+            dependence: (0..tables).map(dependence).collect(),
         }))
     }
 
@@ -161,54 +161,51 @@ impl Formula {
     /// Variance and pseudo-variance of a complex estimate; of a real one, its variance as both.
     #[inline(always)]
     fn second_moments(&self, factors: &[PairStatistics]) -> [f64; 2] {
-        let m = self.rows as f64;
+        let a = self.product(factors, |_, factor| factor.inner * factor.inner);
+        if self.tree {
+            let [plain, pseudo, _] = self.gaussian_tree(factors, 0, self.degree);
+            return [plain - a, pseudo - a];
+        }
+        self.base.second_moments(self, factors)
+    }
+
+    /// Variance and pseudo-variance of flat sketches whose factors are independent: from one output's M and M' of each factor.
+    #[inline(always)]
+    pub(crate) fn of_independent_factors<K: Kind>(&self, factors: &[PairStatistics]) -> [f64; 2] {
+        let a = self.product(factors, |_, factor| factor.inner * factor.inner);
         let complex = self.field.is_complex();
+        let variance = self.of_outputs(factors, a, |factor| K::moments(factor, complex)[0]);
+        [variance, if complex { self.of_outputs(factors, a, |factor| K::moments(factor, true)[1]) } else { variance }]
+    }
+
+    /// Variance and pseudo-variance of TensorSketch.
+    #[inline(always)]
+    pub(crate) fn of_tensor_sketch(&self, factors: &[PairStatistics]) -> [f64; 2] {
+        let m = self.outputs as f64;
         let square = |factor: &PairStatistics| factor.inner * factor.inner;
         let a = self.product(factors, |_, factor| square(factor));
-        match self.base {
-            _ if self.tree => {
-                let [plain, pseudo, _] = self.gaussian_tree(factors, 0, self.degree);
-                [plain - a, pseudo - a]
-            }
-            Base::TensorSketch => {
-                let b = |factor: &PairStatistics| factor.norms - factor.squares;
-                let with_b = self.product(factors, |_, factor| square(factor) + b(factor)) - a;
-                let with_c = self.product(factors, |_, factor| square(factor) + factor.cross_terms()) - a;
-                if complex {
-                    return [with_b / m, with_c / m];
-                }
-                let both = self.product(factors, |_, factor| square(factor) + b(factor) + factor.cross_terms()) - a;
-                // The solutions of 2u = 0 modulo m.
-                let kappa = if self.rows.is_multiple_of(2) { 2.0 } else { 1.0 };
-                let variance = (with_b + with_c) / m + kappa * (both - with_b - with_c) / (m * m);
-                [variance, variance]
-            }
-            Base::Gaussian | Base::Rademacher | Base::ProductSrht | Base::TensorSrht => {
-                let plain = |factor: &PairStatistics| {
-                    let both = if self.base == Base::Gaussian { square(factor) } else { factor.cross_terms() };
-                    factor.norms + if complex { both } else { 2.0 * both }
-                };
-                let pseudo = |factor: &PairStatistics| {
-                    let equal = if self.base == Base::Gaussian { 0.0 } else { factor.squares };
-                    2.0 * square(factor) - equal
-                };
-                let variance = self.of_rows(factors, a, plain);
-                [variance, if complex { self.of_rows(factors, a, pseudo) } else { variance }]
-            }
+        let b = |factor: &PairStatistics| factor.norms - factor.squares;
+        let with_b = self.product(factors, |_, factor| square(factor) + b(factor)) - a;
+        let with_c = self.product(factors, |_, factor| square(factor) + factor.cross_terms()) - a;
+        if self.field.is_complex() {
+            return [with_b / m, with_c / m];
         }
+        let both = self.product(factors, |_, factor| square(factor) + b(factor) + factor.cross_terms()) - a;
+        // The solutions of 2u = 0 modulo m.
+        let kappa = if self.outputs.is_multiple_of(2) { 2.0 } else { 1.0 };
+        let variance = (with_b + with_c) / m + kappa * (both - with_b - with_c) / (m * m);
+        [variance, variance]
     }
 
     /// ΠM/m + (1 − 1/m) ΠC − Πa, given M of one factor.
     #[inline(always)]
-    fn of_rows(&self, factors: &[PairStatistics], a: f64, one_row: impl Fn(&PairStatistics) -> f64) -> f64 {
-        let m = self.rows as f64;
-        let same = self.product(factors, |_, factor| one_row(factor));
-        if self.base != Base::ProductSrht || self.rows == 1 {
-            return (same - a) / m;
-        }
+    fn of_outputs(&self, factors: &[PairStatistics], a: f64, one_output: impl Fn(&PairStatistics) -> f64) -> f64 {
+        let m = self.outputs as f64;
+        let same = self.product(factors, |_, factor| one_output(factor));
+        let Some(dependence) = &self.dependence else { return (same - a) / m };
         let other = self.product(factors, |table, factor| {
             let a = factor.inner * factor.inner;
-            a - (one_row(factor) - a) / self.stacked[table]
+            a - (one_output(factor) - a) / dependence[table]
         });
         (same - a) / m + (1.0 - 1.0 / m) * (other - a)
     }
@@ -226,7 +223,7 @@ impl Formula {
         let product = |term: &dyn Fn([f64; 3]) -> f64| term(halves[0]) * term(halves[1]);
         let same_row = product(&|[plain, _, norms]| norms + if complex { plain } else { 2.0 * plain });
         let pseudo_same_row = product(&|[_, pseudo, norms]| if complex { 2.0 * pseudo } else { norms + 2.0 * pseudo });
-        let m = self.rows as f64;
+        let m = self.outputs as f64;
         let average = |same: f64, other: f64| same / m + (1.0 - 1.0 / m) * other;
         [
             average(same_row, product(&|[plain, _, _]| plain)),

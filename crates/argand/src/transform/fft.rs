@@ -6,9 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use argand_fft::{Complex, Planned};
-use pulp::{Simd, WithSimd};
+use pulp::{Arch, Simd, WithSimd};
 
-use crate::lanes::{LANES, Lane, LaneBuffer, scale};
+use crate::lanes::{LANES, Lane, LaneBuffer, complex_mul, scale};
 use crate::projection::Transformed;
 use crate::scalar::Scalar;
 
@@ -19,6 +19,7 @@ type Transform<T> = Box<dyn Fn(&mut [Complex<T>], &mut [Complex<T>]) + Send + Sy
 #[derive(Clone)]
 pub struct Fourier<T> {
     length: usize,
+    arch: Arch,
     plan: Plan<T>,
 }
 
@@ -43,11 +44,10 @@ impl<T> fmt::Debug for Fourier<T> {
 }
 
 impl<T: Planned + Scalar> Fourier<T> {
-    /// Plans; reached through [`Kernels::fourier`](crate::sketch::Kernels), which keeps the library's bound out of
-    /// [`Scalar`].
-    pub(crate) fn plan(length: usize) -> Self {
+    /// Plans; reached through [`Engine::fourier`](crate::scalar::Engine), which keeps the library's bound out of [`Scalar`].
+    pub(crate) fn plan(length: usize, arch: Arch) -> Self {
         if length.is_power_of_two() && u32::try_from(length).is_ok() {
-            return Self { length, plan: Plan::Lanes(Arc::new(Radix4::new(length))) };
+            return Self { length, arch, plan: Plan::Lanes(Arc::new(Radix4::new(length))) };
         }
         let [forward, inverse] = T::plan(length);
         let per_row = PerRow {
@@ -55,7 +55,7 @@ impl<T: Planned + Scalar> Fourier<T> {
             forward: Box::new(move |rows, scratch| forward.process_with_scratch(rows, scratch)),
             inverse: Box::new(move |rows, scratch| inverse.process_with_scratch(rows, scratch)),
         };
-        Self { length, plan: Plan::Rows(Arc::new(per_row)) }
+        Self { length, arch, plan: Plan::Rows(Arc::new(per_row)) }
     }
 }
 
@@ -63,6 +63,7 @@ impl<T: Planned + Scalar> Fourier<T> {
 #[derive(Debug)]
 pub(crate) struct FourierRows<T> {
     length: usize,
+    arch: Arch,
     data: Data<T>,
 }
 
@@ -87,17 +88,17 @@ impl<T: Scalar> Fourier<T> {
                 Data::Rows { rows: vec![zero; LANES * length], scratch: vec![zero; per_row.scratch] }
             }
         };
-        FourierRows { length, data }
+        FourierRows { length, arch: self.arch, data }
     }
 
     /// Multiplies every row by F, F_{jk} = exp(−2πijk/m).
     pub(crate) fn forward(&self, rows: &mut FourierRows<T>) {
         match (&self.plan, &mut rows.data) {
             (Plan::Lanes(radix4), Data::Lanes { parts: [re, im], .. }) => {
-                pulp::Arch::new().dispatch(Frequencies { radix4, re: re.as_mut(), im: im.as_mut() });
+                self.arch.dispatch(Frequencies { radix4, re: re.as_mut(), im: im.as_mut() });
             }
             (Plan::Rows(per_row), Data::Rows { rows, scratch }) => (per_row.forward)(rows, scratch),
-            _ => {}
+            _ => unreachable!("{}", OTHER_PLAN),
         }
     }
 
@@ -106,23 +107,21 @@ impl<T: Scalar> Fourier<T> {
         match (&self.plan, &mut rows.data) {
             // Swapping real and imaginary part before and after a linear map conjugates it.
             (Plan::Lanes(radix4), Data::Lanes { parts: [re, im], .. }) => {
-                pulp::Arch::new().dispatch(Frequencies { radix4, re: im.as_mut(), im: re.as_mut() });
+                self.arch.dispatch(Frequencies { radix4, re: im.as_mut(), im: re.as_mut() });
             }
             (Plan::Rows(per_row), Data::Rows { rows, scratch }) => (per_row.inverse)(rows, scratch),
-            _ => {}
+            _ => unreachable!("{}", OTHER_PLAN),
         }
     }
 }
 
+/// Why a plan never meets the rows of another one.
+const OTHER_PLAN: &str = "rows are transformed by the plan that made them";
+
 impl<T: Scalar> FourierRows<T> {
     /// No rows, for sketches that transform none.
     pub(crate) fn empty() -> Self {
-        Self { length: 1, data: Data::Rows { rows: Vec::new(), scratch: Vec::new() } }
-    }
-
-    /// Elements of a row.
-    pub(crate) fn length(&self) -> usize {
-        self.length
+        Self { length: 1, arch: Arch::new(), data: Data::Rows { rows: Vec::new(), scratch: Vec::new() } }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -174,9 +173,10 @@ impl<T: Scalar> FourierRows<T> {
 
     /// Replaces all rows, before a transform, by a tile times `factor`.
     pub(crate) fn load(&mut self, re: &[Lane<T>], im: &[Lane<T>], factor: T) {
+        let arch = self.arch;
         if let Some([to_re, to_im]) = self.parts() {
             for (from, to) in [(re, to_re), (im, to_im)] {
-                pulp::Arch::new().dispatch(Scaled { from, to, factor });
+                arch.dispatch(Scaled { from, to, factor });
             }
         } else {
             for (at, (&re, &im)) in re.iter().zip(im).enumerate() {
@@ -209,15 +209,24 @@ impl<T: Scalar> FourierRows<T> {
         }
     }
 
-    /// Writes all rows, after a transform, into a tile.
-    pub(crate) fn store(&mut self, re: &mut [Lane<T>], im: &mut [Lane<T>]) {
+    /// Multiplies a tile by all rows after a transform, or, if `first`, replaces it by them.
+    pub(crate) fn multiply_into(&mut self, re: &mut [Lane<T>], im: &mut [Lane<T>], first: bool) {
+        let arch = self.arch;
         if let Some(transformed) = self.transformed() {
-            transformed.multiply_into(re, im, true);
-        } else {
-            for (at, (re, im)) in re.iter_mut().zip(im).enumerate() {
-                (*re, *im) = self.lane(at);
-            }
+            transformed.multiply_into(arch, re, im, first);
+            return;
         }
+        for (at, (re, im)) in re.iter_mut().zip(im).enumerate() {
+            let new = self.lane(at);
+            (*re, *im) = if first { new } else { complex_mul((*re, *im), new) };
+        }
+    }
+
+    /// Replaces a tile by its inverse transform, made unitary.
+    pub(crate) fn transform_back(&mut self, fourier: &Fourier<T>, re: &mut [Lane<T>], im: &mut [Lane<T>]) {
+        self.load(re, im, T::from_f64(1.0 / (re.len() as f64).sqrt()));
+        fourier.inverse(self);
+        self.multiply_into(re, im, true);
     }
 }
 
@@ -244,7 +253,7 @@ impl<T: Scalar> WithSimd for Scaled<'_, T> {
 /// A power of two as the length of transforms in lanes.
 ///
 /// Four points at a time, from the largest distance to the smallest (Gentleman and Sande 1966), in place. Frequencies are
-/// left in an order of their own, which costs nothing: products do not mind, and who reads them looks their places up.
+/// left in an order of their own, which costs nothing: order does not matter to products, and readers use `positions`.
 #[derive(Debug)]
 struct Radix4<T> {
     /// For blocks of length n, n/4, …: ω^j, ω^{2j} and ω^{3j} with ω = exp(−2πi/n), for j below n/4.
@@ -383,7 +392,7 @@ mod tests {
     fn transforms_are_the_defined_ones() {
         for length in [1, 2, 4, 7, 8, 12, 16, 31, 64, 128, 1024, 2048] {
             let tolerance = 1e-13 * length as f64;
-            let fourier = Fourier::<f64>::plan(length);
+            let fourier = Fourier::<f64>::plan(length, Arch::new());
             let mut rows = fourier.rows();
             let value = |row: usize, at: usize| ((row * 7 + at * 3) % 11) as f64 - 5.0;
             for at in 0..length {
@@ -405,7 +414,7 @@ mod tests {
                 }
             }
             let (mut re, mut im) = (vec![[0.0; LANES]; length], vec![[0.0; LANES]; length]);
-            rows.store(&mut re, &mut im);
+            rows.multiply_into(&mut re, &mut im, true);
             rows.load(&re, &im, 1.0 / length as f64);
             fourier.inverse(&mut rows);
             for at in 0..length {

@@ -32,11 +32,7 @@ pub fn fwht<T: Scalar>(data: &mut [T]) -> Result<(), Error> {
     if !data.len().is_power_of_two() {
         return Err(Error::invalid(Argument::Data, "a length that is a power of two", data.len()));
     }
-    if data.len() < LANES {
-        reference(data);
-    } else {
-        pulp::Arch::new().dispatch(Single(data));
-    }
+    pulp::Arch::new().dispatch(Single(data));
     Ok(())
 }
 
@@ -47,14 +43,23 @@ impl<T: Scalar> WithSimd for Single<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        // H_n = (I ⊗ H_16)(H_{n/16} ⊗ I): whole lanes first, then within each.
-        across(
-            simd,
-            self.0,
-            #[inline(always)]
-            |block| T::hadamard(simd, block.as_chunks_mut().0),
-        );
+        transform_row(simd, self.0);
     }
+}
+
+/// As [`fwht`], for code that knows its instruction set. `data.len()` is a power of two.
+#[inline(always)]
+pub(crate) fn transform_row<T: Scalar, S: Simd>(simd: S, data: &mut [T]) {
+    if data.len() < LANES {
+        return reference(data);
+    }
+    // H_n = (I ⊗ H_16)(H_{n/16} ⊗ I): whole lanes first, then within each.
+    across(
+        simd,
+        data,
+        #[inline(always)]
+        |block| T::hadamard(simd, block.as_chunks_mut().0),
+    );
 }
 
 /// The textbook transform, one butterfly at a time: what the others are checked against.
@@ -73,29 +78,13 @@ pub fn reference<T: Scalar>(data: &mut [T]) {
     }
 }
 
-/// The transform of sixteen vectors at once, side by side in lanes. `data.len()` is a power of two.
-pub(crate) fn fwht_lanes<T: Scalar>(data: &mut [Lane<T>]) {
-    pulp::Arch::new().dispatch(Batch(data));
-}
-
-struct Batch<'a, T>(&'a mut [Lane<T>]);
-
-impl<T: Scalar> WithSimd for Batch<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        across_lanes(simd, self.0);
-    }
-}
-
 type Register<T, S> = <T as Vector>::Register<S>;
 
 /// Bytes that are transformed to the end before the next ones are begun: inside a first-level and a second-level cache.
 const FIRST_LEVEL: usize = 32 << 10;
 const SECOND_LEVEL: usize = 1 << 20;
 
-/// As [`fwht_lanes`], for code that knows its instruction set.
+/// The transform of sixteen vectors at once, side by side in lanes. `data.len()` is a power of two.
 #[inline(always)]
 pub(crate) fn across_lanes<T: Scalar, S: Simd>(simd: S, data: &mut [Lane<T>]) {
     across(
@@ -226,6 +215,17 @@ fn butterfly4<T: Scalar, S: Simd>(simd: S, [a, b, c, d]: [Register<T, S>; 4]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    struct Batch<'a, T>(&'a mut [Lane<T>]);
+
+    impl<T: Scalar> WithSimd for Batch<'_, T> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) {
+            across_lanes(simd, self.0);
+        }
+    }
     use crate::rng::{Purpose, Stream};
     use crate::simd::everywhere;
 
@@ -283,7 +283,7 @@ mod tests {
             let length = 1 << bits;
             let data = random(length * LANES, bits);
             let mut lanes: Vec<Lane<f64>> = data.as_chunks().0.to_vec();
-            fwht_lanes(&mut lanes);
+            pulp::Arch::new().dispatch(Batch(&mut lanes));
             for lane in 0..LANES {
                 let mut want: Vec<f64> = (0..length).map(|k| data[k * LANES + lane]).collect();
                 reference(&mut want);

@@ -7,11 +7,11 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Argument, Error};
+use crate::map::FeatureMap;
 use crate::model::archive::Archive;
 use crate::model::recipe::Recipe;
 use crate::rows::{Input, Rows, RowsMut};
 use crate::scalar::Scalar;
-use crate::sketch::FeatureMap;
 
 /// What is done to the features of a row before they are classified, as bilinear pooling does it.
 ///

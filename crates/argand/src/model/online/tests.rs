@@ -3,11 +3,11 @@
 use super::layer::{COLUMN_BLOCK, ROW_BLOCK, dot};
 use super::*;
 use crate::error::Error;
+use crate::map::{FeatureMap, Sketch};
 use crate::model::archive::Archive;
 use crate::rng::{Purpose, Stream};
 use crate::rows::{Input, Rows, RowsMut, SparseRows};
 use crate::scalar::Scalar;
-use crate::sketch::{FeatureMap, Sketch};
 use crate::spec::Spec;
 
 const POOLINGS: [Pooling; 4] = [

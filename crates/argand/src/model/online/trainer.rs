@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::adam::{Adam, check_learning_rate};
 use super::layer::{Pooling, SoftmaxLayer};
 use crate::error::{Argument, Error, FileFault};
+use crate::map::FeatureMap;
 use crate::model::archive::Archive;
 use crate::rng::{Purpose, Stream};
 use crate::rows::{self};
 use crate::rows::{Input, OwnedRows, RowsMut};
-use crate::sketch::FeatureMap;
 
 /// How a [`Trainer`] trains. The default is the paper's, with three epochs of patience.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -13,65 +13,87 @@ use crate::spec::Shape;
 
 /// What a join takes as an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operand {
-    /// The input of this factor.
+pub enum Source {
+    /// The input x̃ of this factor.
     Factor(usize),
     /// The result of this join.
     Join(usize),
 }
 
-/// One join.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Join {
-    pub(super) operands: Vec<Operand>,
+/// An operand, and what it is projected with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operand<P> {
+    /// What is projected.
+    pub source: Source,
+    /// The projection.
+    pub projection: P,
+}
+
+/// The element-wise product of projected operands, divided by √m.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Join<P> {
+    /// What is multiplied.
+    pub operands: Vec<Operand<P>>,
     /// Where its result is kept; a place is used again once its result was an operand.
-    pub(super) slot: usize,
+    pub slot: usize,
+}
+
+impl<P> Join<P> {
+    /// The same join of other projections.
+    pub(crate) fn map<Q>(self, mut of: impl FnMut(P) -> Q) -> Join<Q> {
+        let operands = self
+            .operands
+            .into_iter()
+            .map(|Operand { source, projection }| Operand { source, projection: of(projection) });
+        Join { operands: operands.collect(), slot: self.slot }
+    }
 }
 
 /// The joins of a sketch with `degree` factors, operands before those that use them; the last one is the result.
-pub(super) fn joins(shape: Shape, degree: usize) -> Vec<Join> {
-    use Operand::{Factor, Join as Joined};
-    let mut operands: Vec<Vec<Operand>> = Vec::new();
+pub(super) fn joins<P>(shape: Shape, degree: usize, projection: impl Fn(Source) -> P) -> Vec<Join<P>> {
+    use Source::{Factor, Join as Joined};
+    let mut sources: Vec<Vec<Source>> = Vec::new();
     match shape {
-        Shape::Flat => operands.push((0..degree).map(Factor).collect()),
+        Shape::Flat => sources.push((0..degree).map(Factor).collect()),
         Shape::Chain => {
-            operands.push((0..degree.min(2)).map(Factor).collect());
-            operands.extend((2..degree).map(|factor| vec![Joined(factor - 2), Factor(factor)]));
+            sources.push((0..degree.min(2)).map(Factor).collect());
+            sources.extend((2..degree).map(|factor| vec![Joined(factor - 2), Factor(factor)]));
         }
         Shape::Tree => {
-            if let Factor(only) = grow(0, degree, &mut operands) {
-                operands.push(vec![Factor(only)]);
+            if let Factor(only) = grow(0, degree, &mut sources) {
+                sources.push(vec![Factor(only)]);
             }
         }
     }
-    let mut joins: Vec<Join> = Vec::with_capacity(operands.len());
+    let mut joins: Vec<Join<P>> = Vec::with_capacity(sources.len());
     let mut taken: Vec<bool> = Vec::new();
-    for operands in operands {
+    for sources in sources {
         // The result needs a place while its operands still have theirs.
         let slot = taken.iter().position(|taken| !taken).unwrap_or(taken.len());
         if slot == taken.len() {
             taken.push(false);
         }
         taken[slot] = true;
-        for operand in &operands {
-            if let Joined(join) = *operand {
+        for source in &sources {
+            if let Joined(join) = *source {
                 taken[joins[join].slot] = false;
             }
         }
-        joins.push(Join { operands, slot });
+        let operands = sources.into_iter().map(|source| Operand { source, projection: projection(source) });
+        joins.push(Join { operands: operands.collect(), slot });
     }
     joins
 }
 
-/// Joins the factors `first..end` in halves, the larger one first; a number that is no power of two needs no padding.
-fn grow(first: usize, end: usize, joins: &mut Vec<Vec<Operand>>) -> Operand {
+/// Joins the factors `first..end` in halves, the larger one first; a number that is not a power of two needs no padding.
+fn grow(first: usize, end: usize, joins: &mut Vec<Vec<Source>>) -> Source {
     if end - first == 1 {
-        return Operand::Factor(first);
+        return Source::Factor(first);
     }
     let middle = first + (end - first).div_ceil(2);
     let pair = vec![grow(first, middle, joins), grow(middle, end, joins)];
     joins.push(pair);
-    Operand::Join(joins.len() - 1)
+    Source::Join(joins.len() - 1)
 }
 
 #[cfg(test)]
@@ -79,11 +101,11 @@ mod tests {
     use super::*;
 
     fn drawn(shape: Shape, degree: usize) -> String {
-        let joins = joins(shape, degree);
-        fn draw(joins: &[Join], join: usize) -> String {
-            let operand = |operand: &Operand| match operand {
-                Operand::Factor(factor) => factor.to_string(),
-                Operand::Join(join) => draw(joins, *join),
+        let joins = joins(shape, degree, |_| ());
+        fn draw(joins: &[Join<()>], join: usize) -> String {
+            let operand = |operand: &Operand<()>| match operand.source {
+                Source::Factor(factor) => factor.to_string(),
+                Source::Join(join) => draw(joins, join),
             };
             format!("({})", joins[join].operands.iter().map(operand).collect::<Vec<_>>().join(" "))
         }
@@ -106,10 +128,10 @@ mod tests {
     fn slots_hold_until_used() {
         for shape in [Shape::Flat, Shape::Tree, Shape::Chain] {
             for degree in 1..40 {
-                let joins = joins(shape, degree);
+                let joins = joins(shape, degree, |_| ());
                 for (index, join) in joins.iter().enumerate() {
                     for operand in &join.operands {
-                        let Operand::Join(source) = *operand else { continue };
+                        let Source::Join(source) = operand.source else { continue };
                         let between = &joins[source + 1..=index];
                         assert!(between.iter().all(|later| later.slot != joins[source].slot), "{shape:?} {degree}");
                     }

@@ -1,15 +1,16 @@
 //! Cosines and sines of random projections: the features of spherical random features.
 
-#![allow(unreachable_pub, reason = "a sealed trait of the public `Scalar` names these types")]
+use pulp::Arch;
 
+use super::{Map, first_bad, first_not_finite};
+use crate::draw;
 use crate::error::{Argument, Error};
-use crate::lanes::{self, LANES, Lane, LaneBuffer, Layout};
-use crate::projection::Dense;
-use crate::rng::{Purpose, Stream};
+use crate::lanes::{self, Columns, LANES, Lane, LaneBuffer};
+use crate::projection::{Dense, Parts};
 use crate::rows::{Input, Rows, RowsMut};
 use crate::scalar::Scalar;
+use crate::simd;
 use crate::spec::Spec;
-use crate::spherical::SphericalFit;
 
 /// Spherical random features.
 ///
@@ -27,83 +28,59 @@ use crate::spherical::SphericalFit;
 pub struct Cosine<T> {
     frequencies: Dense<T>,
     dim: usize,
-    rows: usize,
+    /// m, the number of frequencies.
+    outputs: usize,
     scale: T,
+    arch: Arch,
 }
 
 /// One thread's work space: one tile.
 #[derive(Debug)]
-pub struct CosineScratch<T> {
+struct Scratch<T> {
     x: LaneBuffer<T>,
     cosines: LaneBuffer<T>,
     sines: LaneBuffer<T>,
     gradient: LaneBuffer<T>,
+    /// With respect to cosines and sines.
+    cotangents: [LaneBuffer<T>; 2],
     /// Of the products with the frequencies.
     sums: LaneBuffer<T>,
 }
 
-/// Frequencies live in at least two dimensions; an input with one column has a zero for the other.
-pub(super) fn frequency_dim(spec: &Spec) -> usize {
-    spec.inputs.as_slice()[0].max(2)
-}
-
 /// Bytes of the frequencies and of one thread's work space, if they can be counted.
 pub(super) fn bytes<T: Scalar>(spec: &Spec) -> Option<u64> {
-    let (dim, rows) = (spec.inputs.as_slice()[0], spec.outputs());
-    let sums = Dense::<T>::sums_per_tile(rows, dim, false);
-    let lanes = dim.checked_mul(2)?.checked_add(rows.checked_mul(2)?)?.checked_add(sums)?;
+    let (dim, outputs) = (spec.inputs.as_slice()[0], spec.outputs());
+    let sums = Dense::<T>::sums_per_tile(outputs, dim, false);
+    let lanes = dim.checked_mul(2)?.checked_add(outputs.checked_mul(4)?)?.checked_add(sums)?;
     let scratch = u64::try_from(lanes.checked_mul(size_of::<Lane<T>>())?).ok()?;
-    Dense::<T>::bytes_of(rows, dim, false)?.checked_add(scratch)
+    Dense::<T>::bytes(outputs, dim, false)?.checked_add(scratch)
 }
 
 impl<T: Scalar> Cosine<T> {
-    pub(super) fn sample(spec: &Spec, fit: &SphericalFit) -> Self {
-        let (dim, rows) = (spec.inputs.as_slice()[0], spec.outputs());
-        let radii = fit.radii(rows, &mut Stream::new(spec.seed, Purpose::Radii, 0, 0));
-        let frequencies = Dense::from_rows(rows, dim, false, |row| {
-            // A spec has fewer than 2³² rows.
-            let block = u32::try_from(row).unwrap_or(u32::MAX);
-            let mut stream = Stream::new(spec.seed, Purpose::Weights, 0, block);
-            let pairs = (0..fit.dim.div_ceil(2)).flat_map(|_| <[f64; 2]>::from(stream.complex_normal()));
-            let direction: Vec<f64> = pairs.take(fit.dim).collect();
-            let norm = direction.iter().map(|g| g * g).sum::<f64>().sqrt();
-            direction.iter().take(dim).map(|g| [radii[row] * g / norm, 0.0]).collect()
-        });
-        Self { frequencies, dim, rows, scale: T::from_f64(1.0 / (rows as f64).sqrt()) }
+    pub(crate) fn new(drawn: &draw::Cosine, arch: Arch) -> Self {
+        let (dim, outputs) = (drawn.dim, drawn.radii.len());
+        let real = |entry: f64| [entry, 0.0];
+        let frequencies =
+            Dense::from_rows(outputs, dim, false, arch, |index| drawn.frequency(index).into_iter().map(real).collect());
+        Self { frequencies, dim, outputs, scale: T::from_f64(1.0 / (outputs as f64).sqrt()), arch }
     }
 
-    pub(super) fn scratch(&self) -> CosineScratch<T> {
-        CosineScratch {
+    fn scratch(&self) -> Scratch<T> {
+        Scratch {
             x: LaneBuffer::new(self.dim),
-            cosines: LaneBuffer::new(self.rows),
-            sines: LaneBuffer::new(self.rows),
+            cosines: LaneBuffer::new(self.outputs),
+            sines: LaneBuffer::new(self.outputs),
             gradient: LaneBuffer::new(self.dim),
-            sums: LaneBuffer::new(Dense::<T>::sums_per_tile(self.rows, self.dim, false)),
-        }
-    }
-
-    /// A row of zeros has no direction.
-    pub(super) fn check(input: &Input<'_, T>) -> Result<(), Error> {
-        let zero = (0..input.rows()).find(|&row| match input {
-            Input::Dense(rows) => rows.row(row).iter().all(|&value| value == T::ZERO),
-            Input::Sparse(rows) => rows.row(row).all(|(_, value)| value == T::ZERO),
-        });
-        match zero {
-            Some(row) => Err(Error::invalid(
-                Argument::Input(None),
-                "rows that can be scaled to unit norm",
-                format!("zeros in row {row}"),
-            )),
-            None => Ok(()),
+            cotangents: [LaneBuffer::new(self.outputs), LaneBuffer::new(self.outputs)],
+            sums: LaneBuffer::new(Dense::<T>::sums_per_tile(self.outputs, self.dim, false)),
         }
     }
 
     /// Cosines and sines of a tile, and the norms of its rows.
-    #[inline(always)]
-    fn angles(&self, input: &Input<'_, T>, first: usize, scratch: &mut CosineScratch<T>) -> [f64; LANES] {
-        let CosineScratch { x, cosines, sines, sums, .. } = scratch;
+    fn angles(&self, input: &Input<'_, T>, first: usize, scratch: &mut Scratch<T>) -> [f64; LANES] {
+        let Scratch { x, cosines, sines, sums, .. } = scratch;
         let x = x.as_mut();
-        lanes::load(input, first, T::ONE, T::ZERO, x);
+        lanes::load(self.arch, input, first, [T::ONE, T::ZERO], x);
         // Scaled by the largest entry first, so that squares neither overflow nor vanish.
         let largest = x.iter().fold([0.0_f64; LANES], |largest, lane| {
             std::array::from_fn(|row| largest[row].max(lane[row].to_f64().abs()))
@@ -126,29 +103,31 @@ impl<T: Scalar> Cosine<T> {
         norms
     }
 
-    fn layouts(&self) -> [Layout; 2] {
-        [Layout { start: 0, step: 1 }, Layout { start: self.rows, step: 1 }]
+    /// Where cosines and sines go in a row of features.
+    fn columns(&self) -> [Columns; 2] {
+        Parts::Apart.columns(self.outputs)
     }
 
-    /// Features of a tile.
-    #[inline(always)]
-    pub(super) fn forward(
+    /// Features of the rows from `first` on, as many as `out` has.
+    fn block(
         &self,
         input: &Input<'_, T>,
         first: usize,
         mut out: RowsMut<'_, T>,
         streamed: bool,
-        scratch: &mut CosineScratch<T>,
-    ) -> Option<usize> {
-        for tile in 0..out.rows().div_ceil(LANES) {
-            self.angles(input, first + tile * LANES, scratch);
+        scratch: &mut Scratch<T>,
+    ) {
+        for at in (0..out.rows()).step_by(LANES) {
+            self.angles(input, first + at, scratch);
             let parts = [scratch.cosines.as_mut(), scratch.sines.as_mut()];
-            for (lanes, layout) in parts.into_iter().zip(self.layouts()) {
-                lanes::store(lanes, self.scale, layout, &mut out, tile * LANES, streamed);
+            for (lanes, columns) in parts.into_iter().zip(self.columns()) {
+                // Cosines do not overflow.
+                lanes::store(self.arch, lanes, self.scale, columns, &mut out, at, streamed);
             }
         }
-        // Cosines do not overflow.
-        None
+        if streamed {
+            simd::fence();
+        }
     }
 
     /// Gradient of a tile.
@@ -156,23 +135,21 @@ impl<T: Scalar> Cosine<T> {
     /// # Formula
     /// With c, s the cotangents of cosines and sines and v = (cos θ ∘ s − sin θ ∘ c)/√m, the gradient with respect to x̂
     /// is g = Σ_ℓ v_ℓ ω_ℓ, and with respect to x it is (g − x̂⟨x̂, g⟩)/‖x‖.
-    #[inline(always)]
-    pub(super) fn backward(
+    fn adjoint_tile(
         &self,
         input: &Input<'_, T>,
         first: usize,
         cotangent: &Rows<'_, T>,
         gradients: &mut [RowsMut<'_, T>],
-        scratch: &mut CosineScratch<T>,
+        scratch: &mut Scratch<T>,
     ) -> Option<usize> {
         let norms = self.angles(input, first, scratch);
-        let CosineScratch { x, cosines, sines, gradient, .. } = scratch;
+        let Scratch { x, cosines, sines, gradient, cotangents, .. } = scratch;
         let (cosines, sines, gradient) = (cosines.as_mut(), sines.as_mut(), gradient.as_mut());
-        let [layout_cos, layout_sin] = self.layouts();
-        let mut cotangents = [LaneBuffer::new(self.rows), LaneBuffer::new(self.rows)];
+        let [columns_cos, columns_sin] = self.columns();
         let [of_cosines, of_sines] = cotangents.each_mut().map(LaneBuffer::as_mut);
-        lanes::gather(cotangent, first, self.scale, layout_cos, of_cosines);
-        lanes::gather(cotangent, first, self.scale, layout_sin, of_sines);
+        lanes::gather(cotangent, first, self.scale, columns_cos, of_cosines);
+        lanes::gather(cotangent, first, self.scale, columns_sin, of_sines);
         for (row, v) in of_cosines.iter_mut().enumerate() {
             *v = lanes::sub(lanes::mul(cosines[row], of_sines[row]), lanes::mul(sines[row], *v));
         }
@@ -185,7 +162,67 @@ impl<T: Scalar> Cosine<T> {
             *g = std::array::from_fn(|row| T::from_f64(across[row].to_f64() / norms[row].max(f64::MIN_POSITIVE)));
         }
         let out = &mut gradients[0];
-        let finite = lanes::store(gradient, T::ONE, layout_cos, out, 0, false);
-        if finite { None } else { super::product::first_not_finite(out).map(|row| first + row) }
+        let finite = lanes::store(self.arch, gradient, T::ONE, columns_cos, out, 0, false);
+        if finite { None } else { first_not_finite(out).map(|row| first + row) }
+    }
+}
+
+impl<T: Scalar> Map<T> for Cosine<T> {
+    fn tiles_per_block(&self) -> usize {
+        1
+    }
+
+    /// A row of zeros has no direction.
+    fn check(&self, inputs: &[Input<'_, T>]) -> Result<(), Error> {
+        let input = &inputs[0];
+        let zero = (0..input.rows()).find(|&row| match input {
+            Input::Dense(rows) => rows.row(row).iter().all(|&value| value == T::ZERO),
+            Input::Sparse(rows) => rows.row(row).all(|(_, value)| value == T::ZERO),
+        });
+        match zero {
+            Some(row) => Err(Error::invalid(
+                Argument::Input(None),
+                "rows that can be scaled to unit norm",
+                format!("zeros in row {row}"),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn transform(
+        &self,
+        inputs: &[Input<'_, T>],
+        out: RowsMut<'_, T>,
+        block_rows: usize,
+        streamed: bool,
+    ) -> Option<usize> {
+        first_bad(
+            out.blocks(block_rows),
+            || self.scratch(),
+            |scratch, number, out| {
+                self.block(&inputs[0], number * block_rows, out, streamed, scratch);
+                None
+            },
+        )
+    }
+
+    fn adjoint_bytes(&self) -> Option<u64> {
+        // The work space for features is the same.
+        Some(0)
+    }
+
+    fn adjoint(
+        &self,
+        inputs: &[Input<'_, T>],
+        cotangent: &Rows<'_, T>,
+        tiles: Vec<Vec<RowsMut<'_, T>>>,
+    ) -> Option<usize> {
+        first_bad(
+            tiles,
+            || self.scratch(),
+            |scratch, tile, mut gradients| {
+                self.adjoint_tile(&inputs[0], tile * LANES, cotangent, &mut gradients, scratch)
+            },
+        )
     }
 }

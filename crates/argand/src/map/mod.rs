@@ -1,21 +1,27 @@
-//! Sketches: from a [`Spec`] to features.
+//! Feature maps on this processor: what every consumer calls, and one file per kind of map behind it.
 
+#![allow(unreachable_pub, reason = "the public `Scalar` names some of these types, which nobody else can")]
+
+mod adjoint;
 mod cosine;
 mod product;
-mod shape;
+mod room;
 
+use std::fmt;
+
+use pulp::Arch;
 use rayon::prelude::*;
 
+use crate::draw::{self, Drawn};
 use crate::error::{Argument, Error};
 use crate::lanes::LANES;
 use crate::rows::{self, Input, Rows, RowsMut};
 use crate::scalar::Scalar;
 use crate::spec::{Method, Spec};
-use crate::spherical;
 
-use cosine::Cosine;
-pub(crate) use product::Kernels;
-use product::Product;
+pub(crate) use cosine::Cosine;
+pub(crate) use product::Product;
+use room::Room;
 
 /// What every consumer of features calls.
 ///
@@ -75,6 +81,40 @@ const FEWEST_ROWS_FOR_THREADS: usize = 128;
 /// Features up to this many bytes are left in the caches, for whoever reads them next; more would not stay there.
 const CACHED_BYTES: usize = 16 << 20;
 
+/// A kind of feature map on this processor. Its kernels are chosen when it is made.
+pub trait Map<T: Scalar>: fmt::Debug + Send + Sync {
+    /// Tiles of rows worth computing together.
+    fn tiles_per_block(&self) -> usize;
+
+    /// Checks what is asked of inputs beyond their shape and finite numbers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the input.
+    fn check(&self, _inputs: &[Input<'_, T>]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Writes all features, in blocks of this many rows and past the caches if `streamed`; returns the first row that overflows.
+    fn transform(
+        &self,
+        inputs: &[Input<'_, T>],
+        out: RowsMut<'_, T>,
+        block_rows: usize,
+        streamed: bool,
+    ) -> Option<usize>;
+
+    /// Bytes of one thread's work space for [`Map::adjoint`], if they can be counted.
+    fn adjoint_bytes(&self) -> Option<u64>;
+
+    /// Writes the gradients of all inputs, given tile by tile; returns the first row that overflows.
+    fn adjoint(
+        &self,
+        inputs: &[Input<'_, T>],
+        cotangent: &Rows<'_, T>,
+        tiles: Vec<Vec<RowsMut<'_, T>>>,
+    ) -> Option<usize>;
+}
+
 /// Computes all blocks, on the current rayon pool if there are several, and gives the first of their bad rows.
 fn first_bad<B: Send, S>(
     mut blocks: Vec<B>,
@@ -90,6 +130,12 @@ fn first_bad<B: Send, S>(
             bad.map_init(scratch, |scratch, (number, block)| compute(scratch, number, block)).flatten().min()
         }
     }
+}
+
+/// Only reached after an overflow.
+#[cold]
+fn first_not_finite<T: Scalar>(rows: &mut RowsMut<'_, T>) -> Option<usize> {
+    (0..rows.rows()).find(|&row| rows.row_mut(row).iter().any(|value| !value.is_finite()))
 }
 
 /// A drawn sketch: inner products of its features approximate the kernel of its [`Spec`].
@@ -121,20 +167,44 @@ fn first_bad<B: Send, S>(
 #[derive(Debug)]
 pub struct Sketch<T> {
     spec: Spec,
-    map: Map<T>,
+    map: Box<dyn Map<T>>,
     block_rows: usize,
     memory_limit: u64,
 }
 
-/// The two kinds of features.
-#[derive(Debug)]
-enum Map<T> {
-    Product(Product<T>),
-    Cosine(Cosine<T>),
+impl Drawn {
+    /// The sketch on this processor, within [`DEFAULT_MEMORY_LIMIT`].
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    ///
+    /// ```
+    /// use argand::{FeatureMap, Rows, Spec};
+    /// let drawn = Spec::polynomial(3).with_features(16).draw()?;
+    /// let (single, double) = (drawn.sketch::<f32>()?, drawn.sketch::<f64>()?); // the same numbers, rounded once
+    /// let features = double.transform(&[Rows::new(&[1.0, 2.0, 3.0], 1, 3)?.into()])?;
+    /// let rounded = single.transform(&[Rows::new(&[1.0, 2.0, 3.0], 1, 3)?.into()])?;
+    /// assert!(features.iter().zip(rounded).all(|(a, b)| (a - f64::from(b)).abs() < 1e-5));
+    /// # Ok::<(), argand::Error>(())
+    /// ```
+    pub fn sketch<T: Scalar>(&self) -> Result<Sketch<T>, Error> {
+        self.sketch_within(DEFAULT_MEMORY_LIMIT)
+    }
+
+    /// As [`Drawn::sketch`], if it needs no more than `memory_limit` bytes.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub fn sketch_within<T: Scalar>(&self, memory_limit: u64) -> Result<Sketch<T>, Error> {
+        self.spec.check_memory::<T>(memory_limit)?;
+        let map = T::map(self, Arch::new());
+        let block_rows = map.tiles_per_block() * LANES;
+        Ok(Sketch { spec: self.spec.clone(), map, block_rows, memory_limit })
+    }
 }
 
 impl Spec {
-    /// Draws the random numbers, within [`DEFAULT_MEMORY_LIMIT`].
+    /// Draws the random numbers and makes them ready for this processor, within [`DEFAULT_MEMORY_LIMIT`].
     ///
     /// # Errors
     /// As [`Spec::validate`], and [`Error::TooLarge`].
@@ -142,46 +212,35 @@ impl Spec {
         self.sketch_within(DEFAULT_MEMORY_LIMIT)
     }
 
-    /// Draws the random numbers if the sketch needs no more than `memory_limit` bytes.
+    /// As [`Spec::sketch`], if it needs no more than `memory_limit` bytes.
     ///
     /// # Errors
     /// As [`Spec::validate`], and [`Error::TooLarge`].
     pub fn sketch_within<T: Scalar>(&self, memory_limit: u64) -> Result<Sketch<T>, Error> {
-        let needed = self.memory_bytes::<T>()?;
-        if needed > memory_limit {
-            return Err(Error::TooLarge { needed, limit: memory_limit });
-        }
-        let mut spec = self.clone();
-        let (map, tiles) = match self.method {
-            Method::Product(method) => {
-                let product = Product::sample(self, method);
-                let tiles = product.tiles_per_block();
-                (Map::Product(product), tiles)
-            }
-            Method::Spherical => {
-                let fit = match &self.spherical {
-                    Some(fit) => fit.clone(),
-                    None => spherical::fit(cosine::frequency_dim(self), self.kernel.degree, self.spherical_s())?,
-                };
-                let map = Map::Cosine(Cosine::sample(self, &fit));
-                spec.spherical = Some(fit);
-                (map, 1)
-            }
-        };
-        Ok(Sketch { spec, map, block_rows: tiles * LANES, memory_limit })
+        self.check_memory::<T>(memory_limit)?;
+        self.draw_within(memory_limit)?.sketch_within(memory_limit)
     }
 
-    /// Bytes the drawn sketch and one thread's work space take; `u64::MAX` if they cannot be counted.
+    /// Bytes the sketch and one thread's work space take on this processor; `u64::MAX` if they cannot be counted.
     ///
     /// # Errors
     /// As [`Spec::validate`].
     pub fn memory_bytes<T: Scalar>(&self) -> Result<u64, Error> {
-        self.validate()?;
+        let drawn = self.drawn_bytes()?;
+        if drawn > u64::from(u32::MAX) << 4 {
+            // So many factors or numbers that nothing else counts; a list of them would take too much itself.
+            return Ok(drawn);
+        }
         let bytes = match self.method {
-            Method::Product(method) => product::bytes::<T>(self, method),
+            Method::Product(method) => Room::of::<T>(self, &draw::Product::of(self, method)).bytes::<T>(),
             Method::Spherical => cosine::bytes::<T>(self),
         };
-        Ok(bytes.unwrap_or(u64::MAX))
+        Ok(bytes.and_then(|bytes| bytes.checked_add(drawn)).unwrap_or(u64::MAX))
+    }
+
+    fn check_memory<T: Scalar>(&self, limit: u64) -> Result<(), Error> {
+        let needed = self.memory_bytes::<T>()?;
+        if needed > limit { Err(Error::TooLarge { needed, limit }) } else { Ok(()) }
     }
 }
 
@@ -201,7 +260,7 @@ impl<T: Scalar> Sketch<T> {
         self
     }
 
-    /// Rows in a block, so that all threads have as much to do, and none makes room for rows that there are not.
+    /// Rows in a block: all threads have as much to do, and none allocates for absent rows.
     fn rows_together(&self, rows: usize) -> usize {
         if rows.min(self.block_rows) <= FEWEST_ROWS_FOR_THREADS {
             return rows.clamp(1, self.block_rows).next_multiple_of(LANES);
@@ -218,10 +277,7 @@ impl<T: Scalar> Sketch<T> {
             return Err(Error::invalid(argument, expected, format!("{got_rows} x {got_columns}")));
         }
         rows::check_finite(inputs)?;
-        if let Map::Cosine(_) = self.map {
-            inputs.iter().try_for_each(Cosine::check)?;
-        }
-        Ok(())
+        self.map.check(inputs)
     }
 
     fn overflow_at(row: Option<usize>) -> Result<(), Error> {
@@ -242,19 +298,7 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
         self.check(inputs, (Argument::Out, out.rows(), out.columns()))?;
         let rows = self.rows_together(out.rows());
         let streamed = out.rows() * out.columns() * size_of::<T>() > CACHED_BYTES;
-        let blocks = out.blocks(rows);
-        let first_bad = match &self.map {
-            Map::Product(product) => first_bad(
-                blocks,
-                || product.forward_scratch(rows / LANES),
-                |scratch, block, out| T::forward(product, inputs, block * rows, out, streamed, scratch),
-            ),
-            Map::Cosine(cosine) => first_bad(
-                blocks,
-                || cosine.scratch(),
-                |scratch, block, out| T::cosine_forward(cosine, &inputs[0], block * rows, out, streamed, scratch),
-            ),
-        };
+        let first_bad = self.map.transform(inputs, out, rows, streamed);
         Self::overflow_at(first_bad)
     }
 
@@ -283,11 +327,9 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
                 ));
             }
         }
-        if let Method::Product(method) = self.spec.method {
-            let needed = product::backward_bytes::<T>(&self.spec, method).unwrap_or(u64::MAX);
-            if needed > self.memory_limit {
-                return Err(Error::TooLarge { needed, limit: self.memory_limit });
-            }
+        let needed = self.map.adjoint_bytes().unwrap_or(u64::MAX);
+        if needed > self.memory_limit {
+            return Err(Error::TooLarge { needed, limit: self.memory_limit });
         }
         let mut tiles: Vec<Vec<RowsMut<'_, T>>> = (0..cotangent.rows().div_ceil(LANES)).map(|_| Vec::new()).collect();
         for gradient in gradients {
@@ -295,22 +337,7 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
                 tile.push(part);
             }
         }
-        let first_bad = match &self.map {
-            Map::Product(product) => first_bad(
-                tiles,
-                || product.backward_scratch(),
-                |scratch, tile, mut gradients| {
-                    T::backward(product, inputs, tile * LANES, &cotangent, &mut gradients, scratch)
-                },
-            ),
-            Map::Cosine(cosine) => first_bad(
-                tiles,
-                || cosine.scratch(),
-                |scratch, tile, mut gradients| {
-                    T::cosine_backward(cosine, &inputs[0], tile * LANES, &cotangent, &mut gradients, scratch)
-                },
-            ),
-        };
+        let first_bad = self.map.adjoint(inputs, &cotangent, tiles);
         Self::overflow_at(first_bad)
     }
 }

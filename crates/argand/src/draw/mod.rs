@@ -1,0 +1,326 @@
+//! From a [`Spec`] to what its random streams give: plain data that every back end reads.
+//!
+//! [`Spec::draw`] is the one place where random numbers of a sketch are drawn, streams are numbered and joins are laid out. The
+//! result does not depend on the machine, the number of threads, the scalar type or the back end that runs it. Back ends draw no
+//! numbers of their own.
+//!
+//! ```
+//! use argand::Spec;
+//! use argand::draw::{Map, Values};
+//! let drawn = Spec::polynomial(3).with_degree(2).with_features(8).with_seed(7).draw()?;
+//! let Map::Product(product) = &drawn.map else { unreachable!("the default is a product") };
+//! // One join multiplies both factors; each is an SRHT of the three columns, padded to four, with four complex outputs.
+//! let first = &product.joins[0].operands[0].projection;
+//! assert_eq!((first.draw.dim, first.draw.outputs), (3, 4));
+//! let Values::Hadamard(hadamard) = &first.values else { unreachable!("the default base is ProductSRHT") };
+//! assert_eq!(hadamard.sampled, [0, 1, 2, 3]);
+//! // The first row of H is all ones, so the first row of W = P H D holds the signs: i, −1, −i, …
+//! assert_eq!(first.row(0), hadamard.turns.iter().map(|&turns| argand::draw::quarter_turn(turns)).collect::<Vec<_>>());
+//! # Ok::<(), argand::Error>(())
+//! ```
+
+mod cosine;
+mod joins;
+
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::map::DEFAULT_MEMORY_LIMIT;
+use crate::rng::{Purpose, Stream, StreamVersion};
+use crate::spec::{Base, InputDims, Method, ProductMethod, Shape, Spec};
+use crate::spherical;
+
+pub use cosine::Cosine;
+pub use joins::{Join, Operand, Source};
+
+/// What the random streams of a [`Spec`] gave.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Drawn {
+    /// What was drawn; for spherical random features it holds the fit.
+    pub spec: Spec,
+    /// The numbers.
+    pub map: Map,
+}
+
+/// One variant for each kind of feature map.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Map {
+    /// Products of projections.
+    Product(Product),
+    /// Cosines and sines of projections.
+    Cosine(Cosine),
+}
+
+/// Products of projections: flat, in a tree or in a chain, with or without a CRAFT projection after them.
+///
+/// `P` is what stands for a projection: a drawn [`Projection`], or the [`Draw`] it is going to be drawn from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Product<P = Projection> {
+    /// In the order of computation: operands before those that use them, the result last.
+    pub joins: Vec<Join<P>>,
+    /// A real SRHT from E up-projected features down to D (Hamid et al. 2014).
+    pub craft: Option<P>,
+}
+
+/// What one projection is drawn from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Draw {
+    /// What it is made of.
+    pub base: Base,
+    /// Whether its entries are complex.
+    pub complex: bool,
+    /// The dimension of what is projected.
+    pub dim: usize,
+    /// The number m of numbers that come out.
+    pub outputs: usize,
+    /// Whether a sample of coordinates is kept in ascending order. The kernel estimate does not change when the outputs of all
+    /// factors are permuted alike, so the first factor of a flat sketch may have its order.
+    pub sorted: bool,
+    /// Whether a Fourier transform, divided by √m, follows: for mixing vectors whose transforms are multiplied.
+    pub transformed: bool,
+    /// Where its random numbers come from.
+    pub seed: u64,
+    /// The number of its streams: the factor, or a number after all factors.
+    pub stream: u32,
+    /// How its random numbers are drawn.
+    pub stream_version: StreamVersion,
+}
+
+impl Draw {
+    /// The stream for a purpose; `block` tells apart parts that are drawn on their own.
+    pub(crate) fn stream(&self, purpose: Purpose, block: usize) -> Stream {
+        Stream::of_version(self.stream_version, self.seed, purpose, self.stream, narrow(block))
+    }
+
+    /// Random signs in quarter turns, one per coordinate.
+    pub(crate) fn signs(&self) -> Vec<u8> {
+        let mut stream = self.stream(Purpose::Signs, 0);
+        if self.complex {
+            stream.small_integers(2, self.dim)
+        } else {
+            stream.small_integers(1, self.dim).into_iter().map(|bit| 2 * bit).collect()
+        }
+    }
+
+    /// Draws the projection.
+    #[must_use]
+    pub(crate) fn projection(self) -> Projection {
+        Projection { values: self.base.draw(&self), draw: self }
+    }
+}
+
+/// Sizes of a valid spec, and the places inside them, fit into 32 bits.
+pub(crate) fn narrow(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or_else(|_| unreachable!("a valid spec has no size of 2³² or more"))
+}
+
+/// One drawn projection W: `outputs` rows w of length `dim` with E[w wᴴ] = I, never divided by √m.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Projection {
+    /// What it was drawn from.
+    pub draw: Draw,
+    /// What was drawn.
+    pub values: Values,
+}
+
+impl Projection {
+    /// One row of W as (re, im) pairs, entry by entry from the definition.
+    ///
+    /// For [`Values::Independent`] this is where the entries are drawn, each row from its own stream; for others it is what fast
+    /// code is checked against.
+    #[must_use]
+    pub fn row(&self, output: usize) -> Vec<[f64; 2]> {
+        self.draw.base.row(self, output)
+    }
+
+    /// Bytes that the drawn values take.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match &self.values {
+            Values::Independent => 0,
+            Values::Hadamard(hadamard) => (hadamard.turns.len() + 4 * hadamard.sampled.len()) as u64,
+            Values::Buckets(buckets) => (buckets.turns.len() + 4 * buckets.buckets.len()) as u64,
+        }
+    }
+}
+
+/// What the streams gave for one projection.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Values {
+    /// Nothing to keep: entries are independent, and [`Projection::row`] draws them row by row.
+    Independent,
+    /// A subsampled randomised Hadamard transform.
+    Hadamard(Arc<Hadamard>),
+    /// A CountSketch.
+    Buckets(Arc<Buckets>),
+}
+
+/// The signs D and the sample P of an SRHT P H D.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hadamard {
+    /// The diagonal of D as a [`quarter_turn`] each, one per coordinate before padding.
+    pub turns: Vec<u8>,
+    /// The row of H, which is `dim` padded to a power of two, behind each output.
+    pub sampled: Vec<u32>,
+}
+
+/// The signs and hashes of a CountSketch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Buckets {
+    /// The sign of each coordinate as a [`quarter_turn`].
+    pub turns: Vec<u8>,
+    /// The bucket of each coordinate.
+    pub buckets: Vec<u32>,
+}
+
+/// A complex sign from its number of quarter turns: 1, i, −1, −i as (re, im). A real sign has 0 or 2 turns.
+#[must_use]
+pub fn quarter_turn(turns: u8) -> [f64; 2] {
+    [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]][usize::from(turns & 3)]
+}
+
+impl Product<Draw> {
+    /// The layout of a spec: which projections are joined, and the streams that each is drawn from.
+    ///
+    /// Streams are numbered: factor i has number i, the projection of the result of join j has number p + j, and a CRAFT projection
+    /// the number after all of them.
+    pub(crate) fn of(spec: &Spec, method: ProductMethod) -> Self {
+        let ProductMethod { base, field, shape, craft } = method;
+        let (degree, outputs) = (spec.kernel.degree, spec.outputs());
+        let draw = |number: usize, dim: usize| Draw {
+            base,
+            complex: field.is_complex(),
+            dim,
+            outputs,
+            sorted: false,
+            transformed: false,
+            seed: spec.seed,
+            stream: narrow(number),
+            stream_version: spec.stream_version,
+        };
+        // In a tree, results are projected as inputs are; in a chain, by an SRHT.
+        let mixed = |join: usize| {
+            let draw = draw(degree + join, outputs);
+            if shape == Shape::Chain {
+                Draw { base: Base::ProductSrht, transformed: base.multiplies_transforms(), ..draw }
+            } else {
+                draw
+            }
+        };
+        let joins = joins::joins(shape, degree, |source| match source {
+            Source::Factor(factor) => {
+                Draw { sorted: factor == 0 && shape == Shape::Flat, ..draw(factor, spec.factor_dim(factor)) }
+            }
+            Source::Join(join) => mixed(join),
+        });
+        let craft = craft.map(|up| Draw {
+            base: Base::ProductSrht,
+            complex: false,
+            sorted: true,
+            outputs: spec.features,
+            ..draw(degree + joins.len(), up)
+        });
+        Self { joins, craft }
+    }
+
+    /// Draws all projections.
+    fn draw(self) -> Product {
+        let joins = self.joins.into_iter().map(|join| join.map(Draw::projection)).collect();
+        Product { joins, craft: self.craft.map(Draw::projection) }
+    }
+
+    /// Bytes that drawing takes, if they can be counted.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        self.projections().try_fold(0_u64, |sum, draw| sum.checked_add(draw.base.drawn_bytes(draw)?))
+    }
+}
+
+impl<P> Product<P> {
+    /// Every projection, in the order of computation.
+    pub fn projections(&self) -> impl Iterator<Item = &P> {
+        let operands = self.joins.iter().flat_map(|join| &join.operands);
+        operands.map(|operand| &operand.projection).chain(&self.craft)
+    }
+
+    /// Places for results of joins that are needed at a time.
+    pub(crate) fn slots(&self) -> usize {
+        self.joins.iter().map(|join| join.slot + 1).max().unwrap_or(1)
+    }
+}
+
+impl InputDims {
+    /// The table that a factor reads.
+    #[must_use]
+    pub fn table_of(&self, factor: usize) -> usize {
+        match self {
+            Self::Same(_) => 0,
+            Self::Distinct(_) => factor,
+        }
+    }
+}
+
+impl Spec {
+    /// Draws the random numbers, within [`DEFAULT_MEMORY_LIMIT`].
+    ///
+    /// # Errors
+    /// As [`Spec::validate`], and [`Error::TooLarge`].
+    pub fn draw(&self) -> Result<Drawn, Error> {
+        self.draw_within(DEFAULT_MEMORY_LIMIT)
+    }
+
+    /// Draws the random numbers if they take no more than `memory_limit` bytes.
+    ///
+    /// # Errors
+    /// As [`Spec::validate`], and [`Error::TooLarge`].
+    pub fn draw_within(&self, memory_limit: u64) -> Result<Drawn, Error> {
+        let needed = self.drawn_bytes()?;
+        if needed > memory_limit {
+            return Err(Error::TooLarge { needed, limit: memory_limit });
+        }
+        match self.method {
+            Method::Product(method) => {
+                Ok(Drawn { spec: self.clone(), map: Map::Product(Product::of(self, method).draw()) })
+            }
+            Method::Spherical => {
+                let mut spec = self.clone();
+                let fit = match spec.spherical.take() {
+                    Some(fit) => fit,
+                    None => spherical::fit(Cosine::direction_dim(self), self.kernel.degree, self.spherical_s())?,
+                };
+                let map = Map::Cosine(Cosine::draw(self, &fit));
+                spec.spherical = Some(fit);
+                Ok(Drawn { spec, map })
+            }
+        }
+    }
+
+    /// Bytes that drawing takes; `u64::MAX` if they cannot be counted.
+    ///
+    /// # Errors
+    /// As [`Spec::validate`].
+    pub fn drawn_bytes(&self) -> Result<u64, Error> {
+        self.validate()?;
+        let bytes = match self.method {
+            // A huge degree is refused without a list of its factors.
+            Method::Product(_) if self.factor_bytes() > u64::from(u32::MAX) => Some(self.factor_bytes()),
+            Method::Product(method) => {
+                Product::of(self, method).bytes().and_then(|bytes| bytes.checked_add(self.factor_bytes()))
+            }
+            Method::Spherical => u64::try_from(self.outputs()).ok().and_then(|outputs| outputs.checked_mul(8)),
+        };
+        Ok(bytes.unwrap_or(u64::MAX))
+    }
+
+    /// Bytes of the lists of factors, before anything is drawn.
+    fn factor_bytes(&self) -> u64 {
+        /// What an allocator may add to the buffers of one factor: it counts when a sketch has very many tiny factors.
+        const ALLOCATION: usize = 64;
+        let per_factor = size_of::<Operand<Projection>>() + size_of::<Join<Projection>>() + ALLOCATION;
+        (self.kernel.degree as u64).saturating_mul(per_factor as u64)
+    }
+}
