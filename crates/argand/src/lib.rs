@@ -9,6 +9,7 @@ pub mod draw;
 mod error;
 mod lanes;
 mod map;
+mod memory;
 pub mod model;
 pub mod plan;
 mod projection;

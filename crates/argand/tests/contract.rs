@@ -109,7 +109,7 @@ fn spherical_fits_are_saved() {
     other.kernel.gamma = 1.0;
     assert!(message(other.sketch::<f64>()).contains("gamma"));
     assert!(message(srf(9, 4, 9).sketch::<f64>()).contains("even"));
-    assert!("ctr-srf".parse::<Method>().is_ok_and(|method| srf(9, 4, 8).with_method(method).validate().is_err()));
+    assert!("ctr-srf".parse::<Method>().is_err());
     assert!(message(sketch.transform(&[dense(&[0.0; 9], 9).into()])).contains("row 0"));
 }
 

@@ -122,14 +122,15 @@ fn matrices_are_those_of_the_streams() {
     }
 }
 
-/// No two projections of a sketch share a stream, factors come first, and only the first factor of a flat sketch is sorted.
+/// No two projections of a sketch share a stream, and factors come first.
 #[test]
 fn streams_are_numbered_apart() {
     for method in methods() {
         let spec = Spec::polynomial(6).with_degree(5).with_features(12).with_method(method);
         let mut numbers: Vec<u32> = projections(&spec).iter().map(|projection| projection.draw.stream).collect();
         numbers.sort_unstable();
-        assert_eq!(numbers, (0..numbers.len() as u32).collect::<Vec<_>>(), "{method}");
+        assert_eq!(numbers[..5], [0, 1, 2, 3, 4], "{method}");
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{method}: {numbers:?}");
     }
 }
 

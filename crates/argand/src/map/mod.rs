@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use crate::draw::{self, Drawn};
 use crate::error::{Argument, Error};
 use crate::lanes::LANES;
+use crate::memory::untouched;
 use crate::rows::{self, Input, Rows, RowsMut};
 use crate::scalar::Scalar;
 use crate::spec::{Method, Spec};
@@ -63,7 +64,7 @@ pub trait FeatureMap<T: Scalar>: Send + Sync {
         let length = rows.checked_mul(self.output_dim()).ok_or_else(|| {
             Error::invalid(Argument::Rows, format!("rows x {} that fit into memory", self.output_dim()), rows)
         })?;
-        let mut features = vec![T::ZERO; length];
+        let mut features = untouched(length);
         self.transform_into(inputs, RowsMut::new(&mut features, rows, self.output_dim())?)?;
         Ok(features)
     }
