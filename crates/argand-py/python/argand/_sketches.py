@@ -35,6 +35,7 @@ from ._arguments import (
     text,
     threads_of,
 )
+from ._memory import POOL
 
 
 class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -123,7 +124,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             self._sketch.transform(arrays, out.view(precision), True, threads)
             return out
         # All columns that are drawn, as real numbers.
-        columns = np.empty((shape[0], self._columns), precision)
+        columns = POOL.empty((shape[0], self._columns), precision)
         self._sketch.transform(arrays, columns, False, threads)
         features = columns.view(dtype)
         if self._is_odd():
