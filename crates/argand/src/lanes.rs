@@ -405,7 +405,8 @@ pub(crate) fn put<T: Scalar, S: Simd>(
                     }
                 }
             }
-            _ => {}
+            [] => {}
+            _ => unreachable!("a piece is at most two squares"),
         }
     }
     if rest.is_empty() {

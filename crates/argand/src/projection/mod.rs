@@ -8,6 +8,7 @@ mod dense;
 mod fused;
 mod gaussian;
 mod rademacher;
+mod signed_sums;
 mod srht;
 mod srht_row;
 
