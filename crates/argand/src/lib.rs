@@ -7,7 +7,6 @@
 
 mod error;
 mod lanes;
-pub mod model;
 pub mod plan;
 mod projection;
 pub mod rng;
@@ -22,7 +21,7 @@ pub mod transform;
 pub mod verify;
 
 pub use error::{Argument, Cause, Error, FileFault};
-pub use rows::{Indices, Input, Rows, RowsMut, SparseRows, check_finite, check_shapes};
+pub use rows::{Indices, Input, OwnedRows, Rows, RowsMut, SparseRows, check_finite, check_shapes, checked};
 pub use scalar::Scalar;
 pub use sketch::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
 /// The examples of the README, run as tests.
