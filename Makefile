@@ -47,7 +47,7 @@ wheel: $(VENV)/installed
 # and reference), a 4 GB file through a bounded memory (about 9 GB of disk), and arrays of more than 2^31 numbers in Python.
 test-slow: test-python
 	ARGAND_SEEDS=60000 $(CARGO) test --locked --release --package argand --test statistics
-	$(CARGO) test --locked --release --package argand --test reference --test learning -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --locked --release --package argand --test reference --package argand-learn --test learning -- --ignored --nocapture --test-threads 1
 	$(CARGO) build --locked --release --package argand-cli
 	scripts/memory-test.sh "$$($(CARGO) metadata --format-version 1 --no-deps | \
 		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
@@ -56,7 +56,7 @@ test-slow: test-python
 # Times beside the alternatives and the limits of the machine, in one run of some minutes. ARGS may name sections (fwht,
 # features, scaling, sparse, gram, gp, threads) and hold --docs, which puts tables and pictures into docs/.
 bench: $(VENV)/installed
-	ARGAND_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) bench --locked --package argand -- $(ARGS)
+	ARGAND_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) bench --locked --package argand --package argand-learn -- $(ARGS)
 
 # The table of PolynomialSketch beside PolynomialCountSketch in the README.
 bench-python: wheel

@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use argand::model::{Labels, Pipeline, Targets};
 use argand::rng::{Purpose, Stream};
 use argand::{Error, Input, Rows};
+use argand_learn::{Labels, Pipeline, Targets};
 
 use crate::failure::Failure;
 use crate::inputs::Inputs;
@@ -121,7 +121,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// For a [`Gram`](argand::model::Gram); with the products of every class `apart` if asked.
+    /// For a [`Gram`](argand_learn::Gram); with the products of every class `apart` if asked.
     pub(crate) fn targets(&self, apart: bool) -> Targets {
         match self {
             Self::Regression => Targets::Values(1),

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use argand_learn::Score;
+
 use crate::dataset::{Dataset, LabelSource, Part};
 use crate::failure::Failure;
 use crate::info::table_of;
-use crate::model::{NamedModel, Score};
+use crate::model::{NamedModel, describe_score};
 use crate::{on_threads, print};
 
 /// Compare the predictions of a model with the truth.
@@ -49,8 +51,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let pipeline = pipeline.map_err(|error| Failure::input(&arguments.model, error))?;
         let mut score = Score::default();
         let pass = dataset.pass(Some(("model", &dims)), &named.task, "")?;
-        pass.for_each(&pipeline, |features, labels| score.update(&named.model, features, labels))?;
+        pass.for_each(&pipeline, |features, labels| {
+            score = score.plus(named.model.score(features, labels)?);
+            Ok(())
+        })?;
         Ok::<_, Failure>(score)
     })??;
-    print(&table_of(&score.describe(&named.model)))
+    print(&table_of(&describe_score(&score, &*named.model)))
 }

@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use argand::model::online::Trainer;
 use argand::{Field, InputDims, Spec};
+use argand_learn::online::{TRAINING, Trainer};
 
 use crate::failure::Failure;
 use crate::model::{NamedModel, is_archive, read_archive};
 use crate::print;
 
-/// Describe a file of a sketch or a model.
+/// Describe a saved sketch or model.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  argand transform x.npy -o z.npy --save-spec sketch.json\n  argand info sketch.json"
@@ -31,9 +31,9 @@ pub(crate) fn read_spec(path: &Path) -> Result<Spec, Failure> {
     let mut bytes = Vec::new();
     file.take(LONGEST_SPEC + 1).read_to_end(&mut bytes).map_err(|error| Failure::io(path, "read", &error))?;
     if bytes.len() as u64 > LONGEST_SPEC {
-        return Err(Failure::input(path, format!("is no spec file: it has more than {LONGEST_SPEC} bytes")));
+        return Err(Failure::input(path, format!("is not a spec file: it has more than {LONGEST_SPEC} bytes")));
     }
-    let text = String::from_utf8(bytes).map_err(|_| Failure::input(path, "is no spec file: it is not text"))?;
+    let text = String::from_utf8(bytes).map_err(|_| Failure::input(path, "is not a spec file: it is not text"))?;
     Spec::from_json(&text).map_err(|error| Failure::input(path, error))
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return print(&table_of(&describe(&spec).map_err(wrong)?));
     }
     let archive = read_archive(path)?;
-    if archive.kind() == "softmax-training" {
+    if archive.kind() == TRAINING {
         let trainer = Trainer::from_archive(archive).map_err(wrong)?;
         let layer = trainer.layer();
         return print(&table_of(&[
@@ -56,8 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             ("features", layer.features().to_string()),
         ]));
     }
-    drop(archive);
-    let named = NamedModel::read(path)?;
+    let named = NamedModel::from_archive(archive).map_err(wrong)?;
     let mut lines = named.describe();
     lines.extend(describe(&named.model.recipe().spec).map_err(wrong)?);
     print(&table_of(&lines))

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use argand::rng::{Purpose, Stream};
 use argand::{Argument, Error, Input, InputDims, Kernel, Rows, Scalar, SparseRows};
+use argand_learn::blocks::rows_within;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::blocks::{READ_BYTES, READ_ROWS, SAMPLE_BYTES, SAMPLE_ROWS};
 use crate::failure::Failure;
 use crate::table::{self, Block, Element, Reader};
 
@@ -130,7 +132,7 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
 
     /// Rows that are read at a time where features are not kept: some 32 MB, whatever the number of threads.
     pub(crate) fn block_rows(&self) -> usize {
-        (BLOCK_BYTES / size_of::<T>() / self.columns.iter().sum::<usize>()).clamp(256, 1 << 16)
+        rows_within(READ_BYTES, self.columns.iter().sum(), size_of::<T>(), READ_ROWS)
     }
 
     /// What to say about a number that is infinite in f32 but may not be in the file.
@@ -195,7 +197,7 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
 
     /// Reads all rows, or the first `limit` ones, and keeps a random sample of them.
     pub(crate) fn sample(mut self, limit: Option<usize>, seed: u64) -> Result<Sample<T>, Failure> {
-        let mut keep = FEWEST_SAMPLED;
+        let mut keep = SAMPLE_ROWS[0];
         let mut stream = Stream::new(seed, Purpose::Sample, 1, 0);
         let mut kept: Vec<Kept<T>> = self.columns.iter().map(|_| Kept::Nothing).collect();
         let limit = limit.unwrap_or(usize::MAX);
@@ -210,7 +212,7 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
                 // Sparse rows take little, however wide they are.
                 let dense = |view: &&Input<'_, T>| matches!(view, Input::Dense(_));
                 let width: usize = views.iter().filter(dense).map(Input::columns).sum();
-                keep = (SAMPLE_BYTES / size_of::<T>() / width.max(1)).clamp(FEWEST_SAMPLED, MOST_SAMPLED);
+                keep = rows_within(SAMPLE_BYTES, width, size_of::<T>(), SAMPLE_ROWS);
             }
             argand::check_finite(&views).map_err(|error| self.explain(error))?;
             for row in 0..rows {
@@ -289,14 +291,6 @@ impl<T> Drop for Inputs<'_, T> {
     }
 }
 
-/// Bytes of rows that are in memory at a time, about.
-const BLOCK_BYTES: usize = 32 << 20;
-
-/// Bytes of a sample, about, and the bounds on its number of rows.
-const SAMPLE_BYTES: usize = 256 << 20;
-const FEWEST_SAMPLED: usize = 64;
-const MOST_SAMPLED: usize = 4096;
-
 /// Some rows of all tables.
 pub(crate) struct Sample<T> {
     blocks: Vec<Block<T>>,
@@ -309,7 +303,9 @@ pub(crate) struct Sample<T> {
 
 impl<T: Scalar> Sample<T> {
     pub(crate) fn views(&self) -> Result<Vec<Input<'_, T>>, Error> {
-        views(&self.blocks, &self.columns, self.rows)
+        // All rows were checked when they were read.
+        let views = views(&self.blocks, &self.columns, self.rows)?;
+        Ok(views.into_iter().map(Input::known_finite).collect())
     }
 }
 

@@ -1,5 +1,6 @@
 //! `argand`: sketches tensor products and polynomial kernels from the command line.
 
+mod blocks;
 mod dataset;
 mod demo;
 mod evaluate;

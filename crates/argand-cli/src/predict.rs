@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use argand::Rows;
+use argand_learn::largest;
 use indicatif::HumanCount;
 
 use crate::failure::Failure;
@@ -72,8 +73,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         None => numbers(vec!["prediction".to_owned()])?,
         Some(_) if arguments.proba && !named.model.has_probabilities() => {
-            let what = "expected a model with probabilities (gp or softmax), got ridge";
-            return Err(Failure::Input(format!("--proba: {what}")));
+            let kind = named.model.name();
+            return Err(Failure::Input(format!("--proba: expected a model with probabilities, got {kind}")));
         }
         Some(classes) if arguments.proba => numbers(classes.names().to_vec())?,
         Some(classes) => Out::Labels(LabelWriter::create(&arguments.output, classes.names())?),
@@ -95,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             };
             pipeline.for_each_block(&views, predict).map_err(|error| inputs.explain(error))?;
             match &mut out {
-                Out::Labels(writer) => writer.write(&named.model.most_probable(&predicted))?,
+                Out::Labels(writer) => writer.write(&largest(&predicted, named.model.predicts().columns()))?,
                 Out::Numbers(writer) => writer.write(&predicted)?,
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use argand::Method;
-use argand::model::Scaling;
+use argand_learn::Scaling;
 use argand_paper::{Dataset, Error, ITEMS, Item, Outcome, Part, Progress, Reference, Settings, Source};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 use argand::{Error, FeatureMap, Field, RowsMut, Scalar, Sketch};
 use indicatif::HumanCount;
 
+use crate::blocks::{THREAD_ROWS, TRANSFORM_BYTES};
 use crate::failure::Failure;
 use crate::inputs::Inputs;
 use crate::on_threads;
@@ -131,9 +132,6 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Bytes of input and features that are in memory at a time, about.
-const BLOCK_BYTES: usize = 16 << 20;
-
 /// Reads, sketches and hands over all rows; returns their number.
 fn stream<T: Scalar + Element>(
     sketch: &Sketch<T>,
@@ -142,7 +140,7 @@ fn stream<T: Scalar + Element>(
 ) -> Result<usize, Failure> {
     let width = sketch.output_dim() + sketch.input_dims().iter().sum::<usize>();
     // Enough rows to keep every thread busy, however wide they are.
-    let block_rows = (BLOCK_BYTES / size_of::<T>() / width).max(16 * rayon::current_num_threads());
+    let block_rows = (TRANSFORM_BYTES / size_of::<T>() / width).max(THREAD_ROWS * rayon::current_num_threads());
     let mut features = Vec::new();
     loop {
         let rows = inputs.next(block_rows)?;

@@ -387,7 +387,7 @@ fn files_that_cannot_be_are_named() {
     }
     #[cfg(unix)]
     {
-        workspace.refuse("info /dev/zero", &["/dev/zero: is no spec file"]);
+        workspace.refuse("info /dev/zero", &["/dev/zero: is not a spec file"]);
         std::os::unix::fs::symlink("/dev/null", workspace.path("null.csv")).unwrap();
         workspace.refuse("transform null.csv -o out.npy", &["null.csv: is not a regular file"]);
         workspace.refuse("transform x.npy -o null.csv", &["null.csv: is not a regular file"]);
@@ -419,9 +419,9 @@ fn specs_that_do_not_fit_are_named() {
         workspace.refuse("transform x.npy -o out.npy --spec s.json", &["s.json: ", word]);
         workspace.refuse("info s.json", &["s.json: ", word]);
     }
-    workspace.refuse("info x.npy", &["x.npy: is no spec file"]);
+    workspace.refuse("info x.npy", &["x.npy: is not a spec file"]);
     workspace.write("s.json", " ".repeat(2 << 20));
-    workspace.refuse("info s.json", &["s.json: is no spec file"]);
+    workspace.refuse("info s.json", &["s.json: is not a spec file"]);
     workspace.write("s.json", good.replace(": 8", ": 1048576").replace(": 2,", ": 1000000,"));
     workspace.refuse("transform x.npy -o out.npy --spec s.json", &["the limit of 4294967296", "--memory-limit"]);
     // For other columns, or another number of tables.

@@ -8,9 +8,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use argand::model::{Gram, Labels, Recipe, Ridge, Targets};
 use argand::rng::{Purpose, Stream};
 use argand::{Input, Rows, Spec};
+use argand_learn::{Gram, Labels, Recipe, Ridge, Targets};
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray};
 
 use support::*;

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use argand::model::{PreparationFit, Scaling};
 use argand::rng::{Purpose, Stream};
 use argand::{Argument, Input, Rows};
+use argand_learn::{PreparationFit, Scaling};
 use sha2::{Digest, Sha256};
 
 use crate::Error;

@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use argand::Method;
-use argand::model::Scaling;
+use argand_learn::Scaling;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use argand::model::{Pipeline, Recipe};
 use argand::rng::{Purpose, Stream};
 use argand::{FeatureMap, Rows, Scalar, Spec};
-use faer::linalg::matmul::matmul;
-use faer::{Accum, Mat, MatMut, Par};
+use argand_learn::{Pipeline, Recipe};
+use argand_linalg::{Matrix, View, ViewMut, product};
 
 use crate::Error;
 
@@ -27,8 +26,14 @@ use crate::Error;
 /// Some 4Dr² operations, and 2Dr per row, to learn in r dimensions instead of D.
 pub(crate) struct Spanned<'a> {
     pipeline: &'a Pipeline<f32>,
-    /// D × r.
-    basis: Option<Mat<f32>>,
+    basis: Option<Basis>,
+}
+
+/// A D × r matrix, column by column.
+struct Basis {
+    rows: usize,
+    columns: usize,
+    values: Vec<f32>,
 }
 
 /// With fewer features, little time is saved.
@@ -54,8 +59,8 @@ impl<'a> Spanned<'a> {
     }
 
     fn with_dimensions(pipeline: &'a Pipeline<f32>, inputs: &[Rows<'_, f32>], dim: usize) -> Result<Self, Error> {
-        let spec = pipeline.recipe().spec;
-        let mut sums = Mat::<f64>::zeros(spec.features, dim);
+        let spec = &pipeline.recipe().spec;
+        let mut sums = Matrix::zeros(spec.features, dim);
         let mut stream = Stream::new(spec.seed, Purpose::Sample, 12, 0);
         let choices = u32::try_from(2 * dim).unwrap_or(u32::MAX);
         for &input in inputs {
@@ -63,14 +68,15 @@ impl<'a> Spanned<'a> {
                 for row in (0..features.rows()).flat_map(|row| [row; SUMS]) {
                     let choice = stream.below(choices) as usize;
                     let sign = if choice.is_multiple_of(2) { 1.0 } else { -1.0 };
-                    let sum = sums.col_as_slice_mut(choice / 2);
+                    let sum = sums.column_mut(choice / 2);
                     sum.iter_mut().zip(features.row(row)).for_each(|(sum, &value)| *sum += sign * f64::from(value));
                 }
                 Ok(())
             })?;
         }
-        let basis = sums.qr().compute_thin_Q();
-        let basis = Mat::from_fn(spec.features, dim, |row, column| f32::from_f64(basis[(row, column)]));
+        let basis = sums.orthonormal_basis();
+        let values = (0..dim).flat_map(|column| basis.column(column)).map(|&value| f32::from_f64(value)).collect();
+        let basis = Basis { rows: spec.features, columns: dim, values };
         let loss = inputs.last().map_or(Ok(0.0), |&input| largest_loss(pipeline, input, &basis))?;
         Ok(Self { pipeline, basis: (loss <= LOSS).then_some(basis) })
     }
@@ -78,10 +84,10 @@ impl<'a> Spanned<'a> {
     /// What models take the features to come from: only their number is right.
     pub(crate) fn recipe(&self) -> Result<Recipe, Error> {
         let recipe = self.pipeline.recipe();
-        let Some(basis) = &self.basis else { return Ok(recipe) };
+        let Some(basis) = &self.basis else { return Ok(recipe.clone()) };
         // A real sketch has any number of features.
         let method = "rademacher".parse()?;
-        let mut spec = recipe.spec.with_features(basis.ncols()).with_method(method);
+        let mut spec = recipe.spec.clone().with_features(basis.columns).with_method(method);
         spec.spherical = None;
         Ok(spec.into())
     }
@@ -94,29 +100,30 @@ impl<'a> Spanned<'a> {
     ) -> Result<(), Error> {
         Ok(self.pipeline.for_each_block(&[input.into()], |range, features| match &self.basis {
             None => consume(range, features),
-            Some(basis) => consume(range.clone(), Rows::new(&rotate(features, basis), range.len(), basis.ncols())?),
+            Some(basis) => consume(range.clone(), Rows::new(&rotate(features, basis), range.len(), basis.columns)?),
         })?)
     }
 }
 
 /// ΦQ, row by row.
-fn rotate(features: Rows<'_, f32>, basis: &Mat<f32>) -> Vec<f32> {
-    let (rows, dim) = (features.rows(), basis.ncols());
-    let phi = Mat::from_fn(basis.nrows(), rows, |column, row| features.row(row)[column]);
-    let mut rotated = vec![0.0; rows * dim];
-    let out = MatMut::from_column_major_slice_mut(&mut rotated, dim, rows);
-    matmul(out, Accum::Replace, basis.transpose(), phi.as_ref(), 1.0, Par::Seq);
+fn rotate(features: Rows<'_, f32>, basis: &Basis) -> Vec<f32> {
+    let rows = features.rows();
+    let phi: Vec<f32> = (0..rows).flat_map(|row| features.row(row)).copied().collect();
+    let phi = View::by_columns(&phi, basis.rows, rows);
+    let mut rotated = vec![0.0; rows * basis.columns];
+    let out = ViewMut::by_columns(&mut rotated, basis.columns, rows);
+    product(out, View::by_columns(&basis.values, basis.rows, basis.columns).transpose(), phi, 1.0);
     rotated
 }
 
 /// The largest share of its squared norm that one of the first rows loses in a basis.
-fn largest_loss(pipeline: &Pipeline<f32>, input: Rows<'_, f32>, basis: &Mat<f32>) -> Result<f64, Error> {
+fn largest_loss(pipeline: &Pipeline<f32>, input: Rows<'_, f32>, basis: &Basis) -> Result<f64, Error> {
     let (rows, columns) = (input.rows().min(SAMPLE), input.columns());
     let sample: Vec<f32> = (0..rows).flat_map(|row| input.row(row)).copied().collect();
     let features = pipeline.transform(&[Rows::new(&sample, rows, columns)?.into()])?;
-    let rotated = rotate(Rows::new(&features, rows, basis.nrows())?, basis);
+    let rotated = rotate(Rows::new(&features, rows, basis.rows)?, basis);
     let square = |row: &[f32]| row.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>();
-    let losses = features.chunks(basis.nrows()).zip(rotated.chunks(basis.ncols())).map(|(before, after)| {
+    let losses = features.chunks(basis.rows).zip(rotated.chunks(basis.columns)).map(|(before, after)| {
         let before = square(before);
         // A row of zeros has nothing to lose.
         if before > 0.0 { 1.0 - square(after) / before } else { 0.0 }

@@ -1,11 +1,13 @@
 //! Learning on features: the sums, and the models that are solved from them.
 
+use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use argand::model::{
-    Archive, GpClassifier, GpOptions, GpRegressor, Labels, POSTERIOR_SAMPLES, Recipe, Ridge, Targets, Variances,
+use argand::{Argument, Error, Rows, Spec};
+use argand_learn::{
+    Archive, GpClassifier, GpOptions, GpRegressor, Labels, Recipe, Ridge, Setting, Targets, Variances, read_model,
 };
-use argand::{Error, Rows, Spec};
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray2};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -16,7 +18,7 @@ use crate::running::interruptible;
 
 /// The sums of features and targets. Pickled as the file that other machines merge.
 #[pyclass(frozen, module = "argand._argand")]
-pub(crate) struct Gram(Arc<Mutex<argand::model::Gram>>);
+pub(crate) struct Gram(Arc<Mutex<argand_learn::Gram>>);
 
 /// Targets that a thread can own.
 enum OwnedLabels {
@@ -61,7 +63,7 @@ impl Features {
     }
 }
 
-fn lock(gram: &Mutex<argand::model::Gram>) -> MutexGuard<'_, argand::model::Gram> {
+fn lock(gram: &Mutex<argand_learn::Gram>) -> MutexGuard<'_, argand_learn::Gram> {
     gram.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -74,16 +76,20 @@ impl Gram {
         let targets = match targets {
             "values" => Targets::Values(columns),
             "classes" => Targets::Classes(columns),
-            _ => Targets::ClassesApart(columns),
+            "classes apart" => Targets::ClassesApart(columns),
+            other => {
+                let error = Error::invalid(Argument::Targets, "values, classes or classes apart", other);
+                return Err(value_error(error));
+            }
         };
-        let gram = argand::model::Gram::new(&Recipe::from(spec), targets).map_err(value_error)?;
+        let gram = argand_learn::Gram::new(&Recipe::from(spec), targets).map_err(value_error)?;
         Ok(Self(Arc::new(Mutex::new(gram))))
     }
 
     /// From what `__getnewargs__` gave.
     #[new]
     fn new(bytes: &[u8]) -> PyResult<Self> {
-        let gram = argand::model::Gram::from_bytes(bytes).map_err(value_error)?;
+        let gram = argand_learn::Gram::from_bytes(bytes).map_err(value_error)?;
         Ok(Self(Arc::new(Mutex::new(gram))))
     }
 
@@ -117,7 +123,7 @@ impl Gram {
 
     /// Ridge regression or classification.
     fn ridge(&self, py: Python<'_>, alpha: f64, threads: Option<usize>) -> PyResult<Model> {
-        self.solve(py, threads, move |gram| Ok(Learnt::Ridge(Ridge::fit(gram, alpha)?)))
+        self.solve(py, threads, move |gram| Ridge::fit(gram, alpha))
     }
 
     /// A Gaussian process for classes.
@@ -129,60 +135,44 @@ impl Gram {
         threads: Option<usize>,
     ) -> PyResult<Model> {
         let options = GpOptions { alpha, variance };
-        self.solve(py, threads, move |gram| Ok(Learnt::Classifier(GpClassifier::fit(gram, &options)?)))
+        self.solve(py, threads, move |gram| GpClassifier::fit(gram, &options))
     }
 
     /// A Gaussian process for numbers; (kernel variance, noise variance), or those of the largest likelihood.
     fn gp_regressor(&self, py: Python<'_>, variances: Option<(f64, f64)>, threads: Option<usize>) -> PyResult<Model> {
         let variances = variances.map(|(kernel, noise)| Variances { kernel, noise });
-        self.solve(py, threads, move |gram| Ok(Learnt::Regressor(GpRegressor::fit(gram, variances)?)))
+        self.solve(py, threads, move |gram| GpRegressor::fit(gram, variances))
     }
 }
 
 impl Gram {
-    fn solve(
+    fn solve<M: argand_learn::Model>(
         &self,
         py: Python<'_>,
         threads: Option<usize>,
-        fit: impl FnOnce(&argand::model::Gram) -> Result<Learnt, Error> + Send + 'static,
+        fit: impl FnOnce(&argand_learn::Gram) -> Result<M, Error> + Send + 'static,
     ) -> PyResult<Model> {
         let gram = Arc::clone(&self.0);
-        let learnt = interruptible(py, threads, move || fit(&lock(&gram)))?.map_err(value_error)?;
-        Ok(Model(Arc::new(learnt)))
+        let fitted = interruptible(py, threads, move || fit(&lock(&gram)))?.map_err(value_error)?;
+        Ok(Model(Arc::new(fitted)))
     }
 }
 
-/// What was solved from sums. Pickled as the file of the model.
+/// A model of whatever kind. Pickled as its file.
 #[pyclass(frozen, module = "argand._argand")]
-pub(crate) struct Model(Arc<Learnt>);
-
-enum Learnt {
-    Ridge(Ridge),
-    Classifier(GpClassifier),
-    Regressor(GpRegressor),
-}
+pub(crate) struct Model(Arc<dyn argand_learn::Model>);
 
 #[pymethods]
 impl Model {
     /// From what `__getnewargs__` gave.
     #[new]
     fn new(bytes: &[u8]) -> PyResult<Self> {
-        let archive = Archive::from_bytes(bytes).map_err(value_error)?;
-        let learnt = match archive.kind() {
-            "ridge" => Ridge::from_archive(archive).map(Learnt::Ridge),
-            "gp-classifier" => GpClassifier::from_archive(archive).map(Learnt::Classifier),
-            _ => GpRegressor::from_archive(archive).map(Learnt::Regressor),
-        };
-        Ok(Self(Arc::new(learnt.map_err(value_error)?)))
+        let model = Archive::from_bytes(bytes).and_then(read_model).map_err(value_error)?;
+        Ok(Self(model.into()))
     }
 
     fn __getnewargs__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>,) {
-        let archive = match &*self.0 {
-            Learnt::Ridge(model) => model.to_archive(),
-            Learnt::Classifier(model) => model.to_archive(),
-            Learnt::Regressor(model) => model.to_archive(),
-        };
-        (PyBytes::new(py, &archive.to_bytes()),)
+        (PyBytes::new(py, &self.0.to_archive().to_bytes()),)
     }
 
     /// Predicted targets, or scores of classes, row by row.
@@ -192,30 +182,20 @@ impl Model {
         features: PyReadonlyArray2<'py, f32>,
         threads: Option<usize>,
     ) -> PyResult<Bound<'py, PyArray1<f64>>> {
-        let found = self.on_features(py, &features, threads, |learnt, features| match learnt {
-            Learnt::Ridge(model) => model.predict(features),
-            Learnt::Classifier(model) => model.means(features),
-            Learnt::Regressor(model) => model.means(features),
-        })?;
+        let found = self.on_features(py, &features, threads, |model, features| model.scores(features))?;
         Ok(PyArray1::from_vec(py, found))
     }
 
-    /// Means and variances of the latent functions, row by row; of ridge models, variances are zero.
+    /// Means and variances of the latent functions, row by row.
     fn means_and_variances<'py>(
         &self,
         py: Python<'py>,
         features: PyReadonlyArray2<'py, f32>,
         threads: Option<usize>,
     ) -> PyResult<[Bound<'py, PyArray1<f64>>; 2]> {
-        let found = self.on_features(py, &features, threads, |learnt, features| match learnt {
-            Learnt::Ridge(model) => model.predict(features).map(|means| {
-                let none = vec![0.0; means.len()];
-                [means, none]
-            }),
-            Learnt::Classifier(model) => model.predict(features).map(|found| [found.means, found.variances]),
-            Learnt::Regressor(model) => model.predict(features).map(|found| [found.means, found.variances]),
-        })?;
-        Ok(found.map(|column| PyArray1::from_vec(py, column)))
+        let found = self.on_features(py, &features, threads, |model, features| model.latent(features))?;
+        let found = found.ok_or_else(|| self.lacks("variances"))?;
+        Ok([found.means, found.variances].map(|column| PyArray1::from_vec(py, column)))
     }
 
     /// Probabilities of classes, row by row.
@@ -225,34 +205,32 @@ impl Model {
         features: PyReadonlyArray2<'py, f32>,
         threads: Option<usize>,
     ) -> PyResult<Bound<'py, PyArray1<f64>>> {
-        let found = self.on_features(py, &features, threads, |learnt, features| match learnt {
-            Learnt::Classifier(model) => model.predict(features)?.probabilities(POSTERIOR_SAMPLES, 0),
-            Learnt::Ridge(_) | Learnt::Regressor(_) => Ok(Vec::new()),
-        })?;
+        if !self.0.has_probabilities() {
+            return Err(self.lacks("probabilities"));
+        }
+        let found = self.on_features(py, &features, threads, |model, features| model.predict(features))?;
         Ok(PyArray1::from_vec(py, found))
     }
 
     /// Weights, one column of targets after another, and intercepts; of ridge models only.
     #[getter]
     fn coefficients<'py>(&self, py: Python<'py>) -> Option<[Bound<'py, PyArray1<f64>>; 2]> {
-        let Learnt::Ridge(model) = &*self.0 else { return None };
-        Some([PyArray1::from_slice(py, model.weights()), PyArray1::from_slice(py, model.intercepts())])
+        let model: &dyn Any = &*self.0;
+        let ridge = model.downcast_ref::<Ridge>()?;
+        Some([PyArray1::from_slice(py, ridge.weights()), PyArray1::from_slice(py, ridge.intercepts())])
     }
 
-    /// Kernel variance, noise (α of a classifier) and logarithm of the marginal likelihood; of Gaussian processes only.
+    /// The numbers among the options that it was fitted with, by name.
     #[getter]
-    fn process(&self) -> Option<(f64, f64, f64)> {
-        match &*self.0 {
-            Learnt::Ridge(_) => None,
-            Learnt::Classifier(model) => {
-                let options = model.options();
-                Some((options.variance.unwrap_or(f64::NAN), options.alpha, model.log_marginal_likelihood()))
-            }
-            Learnt::Regressor(model) => {
-                let Variances { kernel, noise } = model.variances();
-                Some((kernel, noise, model.log_marginal_likelihood()))
-            }
-        }
+    fn settings(&self) -> BTreeMap<&'static str, f64> {
+        let number = |(name, setting)| if let Setting::Number(number) = setting { Some((name, number)) } else { None };
+        self.0.settings().into_iter().filter_map(number).collect()
+    }
+
+    /// The logarithm of the marginal likelihood; of Gaussian processes only.
+    #[getter]
+    fn evidence(&self) -> Option<f64> {
+        self.0.evidence()
     }
 }
 
@@ -262,9 +240,13 @@ impl Model {
         py: Python<'_>,
         features: &PyReadonlyArray2<'_, f32>,
         threads: Option<usize>,
-        compute: impl FnOnce(&Learnt, Rows<'_, f32>) -> Result<R, Error> + Send + 'static,
+        compute: impl FnOnce(&dyn argand_learn::Model, Rows<'_, f32>) -> Result<R, Error> + Send + 'static,
     ) -> PyResult<R> {
-        let (learnt, features) = (Arc::clone(&self.0), Features::new(features)?);
-        interruptible(py, threads, move || compute(&learnt, features.view()?))?.map_err(value_error)
+        let (model, features) = (Arc::clone(&self.0), Features::new(features)?);
+        interruptible(py, threads, move || compute(&*model, features.view()?))?.map_err(value_error)
+    }
+
+    fn lacks(&self, what: &str) -> PyErr {
+        PyTypeError::new_err(format!("a {} model has no {what}", self.0.name()))
     }
 }

@@ -4,13 +4,14 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use argand::{Base, FeatureMap, InputDims, Kernel, Method, RowsMut, Scalar, Spec};
+use argand_learn::blocks::feature_rows;
 use numpy::{Element, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::failure::value_error;
 use crate::running::{interruptible, pool};
-use crate::table::Table;
+use crate::table::{self, Table};
 
 /// How long a block of rows may take before Python's signals are looked at again.
 const BLOCK_TIME: Duration = Duration::from_millis(200);
@@ -92,6 +93,12 @@ impl Sketch {
         self.spec.features
     }
 
+    /// Rows whose features are computed and learnt from at a time.
+    #[getter]
+    fn block_rows(&self) -> usize {
+        feature_rows::<f32>(self.spec.features)
+    }
+
     /// Draws the random numbers for inputs of single or double precision.
     fn draw(&self, py: Python<'_>, single: bool) -> PyResult<()> {
         if single { self.drawn::<f32>(py).map(drop) } else { self.drawn::<f64>(py).map(drop) }
@@ -157,14 +164,16 @@ impl Sketch {
         let out = out.as_slice_mut()?;
         let sketch = self.drawn::<T>(py)?;
         let pool = pool(threads)?;
-        // Whatever is wrong with indices is found in the whole table, where rows are counted from its start.
-        py.detach(|| {
-            pool.install(|| {
-                let inputs = views.iter().map(|view| view.input()).collect::<Result<Vec<_>, _>>()?;
-                if keep { argand::check_finite(&inputs) } else { Ok(()) }
+        // Whatever is wrong with indices is found in the whole table, where rows are counted from its start. Numbers are checked
+        // once: here, or block by block.
+        let inputs = py
+            .detach(|| {
+                pool.install(|| {
+                    let inputs = table::inputs(&views)?;
+                    if keep { argand::checked(&inputs) } else { Ok(inputs) }
+                })
             })
-        })
-        .map_err(value_error)?;
+            .map_err(value_error)?;
         let mut blocks = Blocks::new(&self.spec, pool.current_num_threads());
         let mut start = 0;
         while start < rows {
@@ -173,7 +182,7 @@ impl Sketch {
             let begun = Instant::now();
             py.detach(|| {
                 pool.install(|| {
-                    let inputs = views.iter().map(|view| view.part(start..end)).collect::<Result<Vec<_>, _>>()?;
+                    let inputs: Vec<_> = inputs.iter().map(|input| input.slice(start..end)).collect();
                     sketch.transform_into(&inputs, RowsMut::new(part, end - start, columns)?)
                 })
             })

@@ -1,7 +1,6 @@
 //! Tables of Python's as the library reads them.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use argand::{Error, Indices, Input, Rows, Scalar, SparseRows};
 use numpy::{Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
@@ -104,10 +103,10 @@ impl IndexView<'_> {
         }
     }
 
-    fn part(&self, range: Range<usize>) -> Indices<'_> {
+    fn all(&self) -> Indices<'_> {
         match self {
-            Self::U32(indices) => indices[range].into(),
-            Self::U64(indices) => indices[range].into(),
+            Self::U32(indices) => indices[..].into(),
+            Self::U64(indices) => indices[..].into(),
         }
     }
 
@@ -135,20 +134,11 @@ impl<T: Scalar> View<'_, T> {
     }
 
     /// All rows.
-    pub(crate) fn input(&self) -> Result<Input<'_, T>, Error> {
-        self.part(0..self.rows())
-    }
-
-    /// Some of the rows.
-    pub(crate) fn part(&self, range: Range<usize>) -> Result<Input<'_, T>, Error> {
+    fn input(&self) -> Result<Input<'_, T>, Error> {
         match self {
-            Self::Dense { values, columns, .. } => {
-                let part = &values[range.start * columns..range.end * columns];
-                Ok(Rows::new(part, range.len(), *columns)?.into())
-            }
+            Self::Dense { values, rows, columns } => Ok(Rows::new(values, *rows, *columns)?.into()),
             Self::Sparse { row_starts, columns_of, values, columns } => {
-                let starts = row_starts.part(range.start..(range.end + 1).min(row_starts.len()));
-                Ok(SparseRows::new(starts, columns_of.part(0..columns_of.len()), values, *columns)?.into())
+                Ok(SparseRows::new(row_starts.all(), columns_of.all(), values, *columns)?.into())
             }
         }
     }

@@ -113,6 +113,14 @@ pub enum FileFault {
         /// The newest version that can be read.
         newest: u32,
     },
+    /// It holds something else than what was asked for.
+    #[error("expected a file of kind {expected}, got \"{found}\"")]
+    Kind {
+        /// The kind, or kinds, that would have been read.
+        expected: String,
+        /// The kind it is of.
+        found: String,
+    },
     /// Bytes were changed or lost.
     #[error("damaged: {0}")]
     Damaged(&'static str),

@@ -35,14 +35,6 @@ impl<T: Scalar> LaneBuffer<T> {
     pub(crate) fn as_mut(&mut self) -> &mut [Lane<T>] {
         self.data[self.start..][..self.lanes * LANES].as_chunks_mut().0
     }
-
-    pub(crate) fn as_ref(&self) -> &[Lane<T>] {
-        self.data[self.start..][..self.lanes * LANES].as_chunks().0
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.lanes
-    }
 }
 
 #[inline(always)]

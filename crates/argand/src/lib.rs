@@ -10,7 +10,6 @@ mod error;
 mod lanes;
 mod map;
 mod memory;
-pub mod model;
 pub mod plan;
 mod projection;
 pub mod rng;
@@ -26,7 +25,7 @@ pub mod verify;
 pub use draw::Drawn;
 pub use error::{Argument, Cause, Error, FileFault};
 pub use map::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
-pub use rows::{Indices, Input, Rows, RowsMut, SparseRows, check_finite, check_shapes};
+pub use rows::{Indices, Input, OwnedRows, Rows, RowsMut, SparseRows, check_finite, check_shapes, checked};
 pub use scalar::Scalar;
 /// The examples of the README, run as tests.
 #[cfg(doctest)]

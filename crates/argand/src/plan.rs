@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use faer::linalg::matmul::matmul;
-use faer::{Accum, Mat, Par};
+use argand_linalg::{View, ViewMut, product};
 use serde::Serialize;
 
 use crate::error::{Argument, Error};
@@ -767,12 +766,12 @@ fn seconds_per_million<T: Scalar>(spec: &Spec, tables: &[OwnedRows<T>]) -> Resul
 fn matrix_multiplication_rate() -> f64 {
     const SIZE: usize = 384;
     let work = || {
-        let a = Mat::<f32>::from_fn(SIZE, SIZE, |i, j| ((i * 7 + j * 3) % 11) as f32 - 5.0);
-        let mut product = Mat::<f32>::zeros(SIZE, SIZE);
+        let a: Vec<f32> = (0..SIZE * SIZE).map(|at| ((at % SIZE * 7 + at / SIZE * 3) % 11) as f32 - 5.0).collect();
+        let (a, mut out) = (View::by_columns(&a, SIZE, SIZE), vec![0.0; SIZE * SIZE]);
         for _ in 0..8 {
-            matmul(&mut product, Accum::Replace, a.transpose(), &a, 1.0, Par::Seq);
+            product(ViewMut::by_columns(&mut out, SIZE, SIZE), a.transpose(), a, 1.0);
         }
-        product[(0, 0)]
+        out[0]
     };
     let seconds = fastest(|| {
         rayon::broadcast(|_| std::hint::black_box(work()));

@@ -1,4 +1,6 @@
-//! Views of input and output tables: they borrow, never own.
+//! Views of input and output tables, and copies of some of their rows.
+//!
+//! Numbers are checked once: a view that [`Input::checked`] has looked at remembers that its numbers are finite, and so do its slices.
 
 use std::ops::Range;
 
@@ -18,6 +20,8 @@ pub struct Rows<'a, T> {
     rows: usize,
     columns: usize,
     stride: usize,
+    /// All numbers are known to be finite.
+    finite: bool,
 }
 
 /// As [`Rows`], to be written.
@@ -67,7 +71,15 @@ impl<'a, T> Rows<'a, T> {
     /// [`Error::Invalid`] if the rows overlap or reach beyond `data`.
     pub fn with_stride(data: &'a [T], rows: usize, columns: usize, stride: usize) -> Result<Self, Error> {
         check_length(data.len(), rows, columns, stride)?;
-        Ok(Self { data, rows, columns, stride })
+        Ok(Self { data, rows, columns, stride, finite: false })
+    }
+
+    /// The same rows, whose numbers are known to be finite: they are not looked at again. This is for numbers that are finite by
+    /// construction, such as features; [`Input::checked`] is for all others.
+    #[must_use]
+    pub fn known_finite(mut self) -> Self {
+        self.finite = true;
+        self
     }
 
     /// Number of rows.
@@ -215,6 +227,8 @@ pub struct SparseRows<'a, T> {
     columns_of: Indices<'a>,
     values: &'a [T],
     columns: usize,
+    /// All numbers are known to be finite.
+    finite: bool,
 }
 
 impl<'a, T: Scalar> SparseRows<'a, T> {
@@ -258,7 +272,7 @@ impl<'a, T: Scalar> SparseRows<'a, T> {
             }
             previous = end;
         }
-        Ok(Self { row_starts, columns_of, values, columns })
+        Ok(Self { row_starts, columns_of, values, columns, finite: false })
     }
 
     /// Number of rows.
@@ -303,7 +317,7 @@ impl<'a, T> From<SparseRows<'a, T>> for Input<'a, T> {
     }
 }
 
-impl<T: Scalar> Input<'_, T> {
+impl<'a, T: Scalar> Input<'a, T> {
     /// Number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
@@ -322,11 +336,43 @@ impl<T: Scalar> Input<'_, T> {
         }
     }
 
-    /// Checks that all numbers are finite; `argument` is what the table is called in the message.
+    /// The same table, once its numbers were found to be finite: neither it nor a slice of it is looked at again. `argument` is what
+    /// the table is called in the message.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] with the first row and column that is not.
+    pub fn checked(self, argument: Argument) -> Result<Self, Error> {
+        self.check_finite(argument)?;
+        Ok(self.known_finite())
+    }
+
+    /// As [`Rows::known_finite`].
+    #[must_use]
+    pub fn known_finite(mut self) -> Self {
+        match &mut self {
+            Self::Dense(rows) => rows.finite = true,
+            Self::Sparse(rows) => rows.finite = true,
+        }
+        self
+    }
+
+    /// Whether all numbers are known to be finite.
+    #[must_use]
+    pub fn is_known_finite(&self) -> bool {
+        match self {
+            Self::Dense(rows) => rows.finite,
+            Self::Sparse(rows) => rows.finite,
+        }
+    }
+
+    /// Checks that all numbers are finite, unless that is known; `argument` is what the table is called in the message.
     ///
     /// # Errors
     /// [`Error::NotFinite`] with the first row and column that is not.
     pub fn check_finite(&self, argument: Argument) -> Result<(), Error> {
+        if self.is_known_finite() {
+            return Ok(());
+        }
         let numbers = match self {
             Self::Dense(rows) => rows.rows() * rows.columns(),
             Self::Sparse(rows) => rows.values.len(),
@@ -384,9 +430,23 @@ pub fn check_finite<T: Scalar>(inputs: &[Input<'_, T>]) -> Result<(), Error> {
     inputs.iter().enumerate().try_for_each(|(index, input)| input.check_finite(Argument::input(index, count)))
 }
 
-impl<'a, T: Scalar> Input<'a, T> {
-    /// The rows in a range, which must lie in the table.
-    pub(crate) fn slice(&self, range: Range<usize>) -> Self {
+/// Tables that were [checked](Input::checked), each under its place among them.
+///
+/// # Errors
+/// [`Error::NotFinite`] with the first table, row and column that does not hold a finite number.
+pub fn checked<'a, T: Scalar>(inputs: &[Input<'a, T>]) -> Result<Vec<Input<'a, T>>, Error> {
+    let count = inputs.len();
+    inputs.iter().enumerate().map(|(index, input)| input.checked(Argument::input(index, count))).collect()
+}
+
+impl<T: Scalar> Input<'_, T> {
+    /// The rows in a range.
+    ///
+    /// # Panics
+    /// If the range does not lie in the table.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.rows(), "rows {range:?} of {}", self.rows());
         match self {
             Self::Dense(rows) => {
                 let end = if range.is_empty() { 0 } else { (range.len() - 1) * rows.stride + rows.columns };
@@ -405,44 +465,83 @@ impl<'a, T: Scalar> Input<'a, T> {
     }
 }
 
-/// Rows that were copied from a table.
+/// Rows that own their numbers: copied from a table, or made from one.
 #[derive(Debug, Clone)]
-pub(crate) enum OwnedRows<T> {
+pub struct OwnedRows<T> {
+    parts: Parts<T>,
+    finite: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Parts<T> {
     Dense { rows: usize, columns: usize, values: Vec<T> },
-    Sparse { columns: usize, starts: Vec<u64>, columns_of: Vec<u64>, values: Vec<T> },
+    Sparse { columns: usize, row_starts: Vec<u64>, columns_of: Vec<u64>, values: Vec<T> },
 }
 
 impl<T: Scalar> OwnedRows<T> {
+    /// Dense rows, one after the other.
+    ///
+    /// # Errors
+    /// As [`Rows::new`].
+    pub fn dense(values: Vec<T>, rows: usize, columns: usize) -> Result<Self, Error> {
+        Rows::new(&values, rows, columns)?;
+        Ok(Self { parts: Parts::Dense { rows, columns, values }, finite: false })
+    }
+
+    /// Sparse rows, as in [`SparseRows`].
+    ///
+    /// # Errors
+    /// As [`SparseRows::new`].
+    pub fn sparse(row_starts: Vec<u64>, columns_of: Vec<u64>, values: Vec<T>, columns: usize) -> Result<Self, Error> {
+        SparseRows::new(&row_starts[..], &columns_of[..], &values, columns)?;
+        Ok(Self { parts: Parts::Sparse { columns, row_starts, columns_of, values }, finite: false })
+    }
+
+    /// As [`Rows::known_finite`].
+    #[must_use]
+    pub fn known_finite(mut self) -> Self {
+        self.finite = true;
+        self
+    }
+
     /// The rows with these numbers, in this order.
-    pub(crate) fn take(input: &Input<'_, T>, rows: &[usize]) -> Self {
+    ///
+    /// # Panics
+    /// If one of them does not exist.
+    #[must_use]
+    pub fn take(input: &Input<'_, T>, rows: &[usize]) -> Self {
         let columns = input.columns();
-        match input {
+        let parts = match input {
             Input::Dense(table) => {
                 let values = rows.iter().flat_map(|&row| table.row(row)).copied().collect();
-                Self::Dense { rows: rows.len(), columns, values }
+                Parts::Dense { rows: rows.len(), columns, values }
             }
             Input::Sparse(table) => {
-                let (mut starts, mut columns_of, mut values) = (vec![0], vec![], vec![]);
+                let (mut row_starts, mut columns_of, mut values) = (vec![0], vec![], vec![]);
                 for &row in rows {
                     for (column, value) in table.row(row) {
                         columns_of.push(column as u64);
                         values.push(value);
                     }
-                    starts.push(values.len() as u64);
+                    row_starts.push(values.len() as u64);
                 }
-                Self::Sparse { columns, starts, columns_of, values }
+                Parts::Sparse { columns, row_starts, columns_of, values }
             }
-        }
+        };
+        Self { parts, finite: input.is_known_finite() }
     }
 
-    pub(crate) fn view(&self) -> Input<'_, T> {
-        match self {
-            Self::Dense { rows, columns, values } => {
-                Input::Dense(Rows { data: values, rows: *rows, columns: *columns, stride: *columns })
+    /// The rows as an input.
+    #[must_use]
+    pub fn view(&self) -> Input<'_, T> {
+        let finite = self.finite;
+        match &self.parts {
+            Parts::Dense { rows, columns, values } => {
+                Input::Dense(Rows { data: values, rows: *rows, columns: *columns, stride: *columns, finite })
             }
-            Self::Sparse { columns, starts, columns_of, values } => {
-                let (row_starts, columns_of) = (Indices::U64(starts), Indices::U64(columns_of));
-                Input::Sparse(SparseRows { row_starts, columns_of, values, columns: *columns })
+            Parts::Sparse { columns, row_starts, columns_of, values } => {
+                let (row_starts, columns_of) = (Indices::U64(row_starts), Indices::U64(columns_of));
+                Input::Sparse(SparseRows { row_starts, columns_of, values, columns: *columns, finite })
             }
         }
     }
@@ -531,5 +630,25 @@ mod tests {
             SparseRows::new(&[0_u64, 1, 3][..], &[0_u32, 2, 1][..], &[1.0, f64::NAN, f64::NEG_INFINITY], 3).unwrap();
         let error = Input::from(sparse).check_finite(Argument::X).unwrap_err();
         assert_eq!(error.to_string(), "x: row 1, column 1 is -inf; only finite numbers can be sketched");
+    }
+
+    /// A NaN under a mark that there is none is not found: whoever is handed checked rows does not look at them again.
+    #[test]
+    fn checked_rows_are_not_looked_at_again() {
+        let data = [1.0, 2.0, f64::NAN, 4.0];
+        let dense = Input::from(Rows::new(&data, 2, 2).unwrap());
+        let sparse = Input::from(SparseRows::new(&[0_u64, 2, 4][..], &[0_u64, 1, 0, 1][..], &data, 2).unwrap());
+        for input in [dense, sparse] {
+            assert!(input.checked(Argument::X).is_err() && checked(&[input]).is_err());
+            // Slices and copies remember.
+            let first = input.slice(0..1).checked(Argument::X).unwrap();
+            assert!(first.is_known_finite() && OwnedRows::take(&first, &[0]).view().is_known_finite());
+            assert!(!input.is_known_finite() && !OwnedRows::take(&input, &[0]).view().is_known_finite());
+            let marked = input.known_finite();
+            assert!(marked.checked(Argument::X).is_ok() && check_finite(&[marked]).is_ok());
+            assert!(marked.slice(1..2).check_finite(Argument::X).is_ok());
+        }
+        assert!(OwnedRows::dense(vec![0.0; 3], 2, 2).is_err());
+        assert!(OwnedRows::sparse(vec![0, 1], vec![2], vec![0.0], 2).is_err());
     }
 }

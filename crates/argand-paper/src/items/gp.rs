@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argand::model::{
-    GpClassifier, GpOptions, Gram, Labels, POSTERIOR_SAMPLES, Pipeline, Recipe, Scaling, Targets, largest,
-    mean_negative_log_likelihood,
-};
 use argand::rng::StreamVersion;
 use argand::theory::kernel_error;
 use argand::{FeatureMap, Method, Rows, Spec};
+use argand_learn::{
+    GpClassifier, GpOptions, Gram, Labels, POSTERIOR_SAMPLES, Pipeline, Recipe, Scaling, Targets, largest,
+    mean_negative_log_likelihood,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{METHODS, half_and_half, mean_and_deviation, methods};

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use argand::model::Scaling;
-use argand::model::online::{Pooling, SoftmaxLayer, Trainer, TrainerOptions};
 use argand::{FeatureMap, Method, Rows};
+use argand_learn::Scaling;
+use argand_learn::online::{Pooling, SoftmaxLayer, Trainer, TrainerOptions};
 use serde::{Deserialize, Serialize};
 
 use super::{half_and_half, methods};
@@ -124,7 +124,7 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<Vec<Epoch>, Error> {
     let [train, validation] = [train.select(kept), train.select(validation)];
     let sketch = half_and_half(data.columns(), DEGREE, unit.features, method, 0).sketch::<f32>()?;
     let score = |layer: &SoftmaxLayer, part: &Part| -> Result<_, Error> {
-        let mut total = argand::model::online::Score::default();
+        let mut total = argand_learn::Score::default();
         for block in (0..part.labels.len()).collect::<Vec<_>>().chunks(4096) {
             let block = part.select(block);
             let features = sketch.transform(&[block.rows()?.into()])?;

@@ -2,11 +2,9 @@
 
 use std::time::Instant;
 
-use argand::model::{GpClassifier, GpOptions, Gram, Labels, Recipe, Scaling, Targets};
 use argand::{FeatureMap, Rows};
-use faer::linalg::matmul::matmul;
-use faer::prelude::Solve;
-use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
+use argand_learn::{GpClassifier, GpOptions, Gram, Labels, Recipe, Scaling, Targets};
+use argand_linalg::{Cholesky, Matrix, View, ViewMut, product};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -159,27 +157,29 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<f64, Error> {
 }
 
 /// Φᵀdiag(1/v)Φ + I of one class, factored and solved, as the authors' code does for every class.
-fn one_class(features: &[f32], train: &Part, dim: usize) -> Result<Mat<f64>, Error> {
+fn one_class(features: &[f32], train: &Part, dim: usize) -> Result<Vec<f64>, Error> {
     let rows = train.labels.len();
     let noise = |row: usize| if train.labels[row] == 0 { 0.69 } else { 6.9 };
     let mut scaled = vec![0.0; features.len()];
     scaled.par_chunks_mut(dim).zip(features.par_chunks(dim)).enumerate().for_each(|(row, (to, from))| {
         to.iter_mut().zip(from).for_each(|(to, from)| *to = from / noise(row));
     });
-    let [phi, scaled] = [features, &scaled].map(|values| MatRef::from_row_major_slice(values, rows, dim));
+    let [phi, scaled] = [features, &scaled].map(|values| View::by_rows(values, rows, dim));
     let mut products = vec![0.0_f32; dim * dim];
     let width = dim.div_ceil(rayon::current_num_threads());
     products.par_chunks_mut(width * dim).enumerate().for_each(|(part, out)| {
         let columns = out.len() / dim;
-        let out = MatMut::from_column_major_slice_mut(out, dim, columns);
-        matmul(out, Accum::Replace, scaled.transpose(), phi.subcols(part * width, columns), 1.0, Par::Seq);
+        let out = ViewMut::by_columns(out, dim, columns);
+        product(out, scaled.transpose(), phi.columns(part * width..part * width + columns), 1.0);
     });
     let one = |i, j| if i == j { 1.0 } else { 0.0 };
-    let matrix = Mat::from_fn(dim, dim, |i, j| f64::from(products[j * dim + i]) + one(i, j));
+    let matrix = Matrix::from_fn(dim, dim, |i, j| f64::from(products[j * dim + i]) + one(i, j));
     let sums = Rows::new(features, rows, dim)?;
-    let right = Mat::from_fn(dim, 1, |i, _| (0..rows).step_by(100).map(|row| f64::from(sums.row(row)[i])).sum());
-    let factor = matrix.llt(Side::Lower).map_err(|error| Error::Internal(format!("{error:?}")))?;
-    Ok(factor.solve(&right))
+    let right: Vec<f64> =
+        (0..dim).map(|i| (0..rows).step_by(100).map(|row| f64::from(sums.row(row)[i])).sum()).collect();
+    let factor = Cholesky::new(matrix).map_err(|error| Error::Internal(error.to_string()))?;
+    let [_, solution] = factor.solve(&right);
+    Ok(solution)
 }
 
 fn present(records: &[Record], data: &Dataset) -> Outcome {

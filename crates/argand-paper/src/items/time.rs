@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use argand::model::Scaling;
 use argand::theory::kernel_error;
 use argand::{FeatureMap, Rows, RowsMut};
+use argand_learn::Scaling;
 use serde::{Deserialize, Serialize};
 
 use super::{half_and_half, mean_and_deviation};

@@ -1,8 +1,8 @@
 //! How much lower variances of Complex-to-Real Rademacher sketches are, pair by pair.
 
-use argand::model::Scaling;
 use argand::theory::variance::{Formula, PairStatistics};
 use argand::{Base, Field, Kernel, Method, Spec};
+use argand_learn::Scaling;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{Dataset, shuffled};

@@ -16,9 +16,6 @@ from . import _argand
 from ._arguments import all_or_nothing, check_table, integer, native, number, seed_of, text, threads_of
 from ._sketches import check_directions, make_spec
 
-# Features that are in memory at a time.
-BLOCK_BYTES = 64 << 20
-
 
 class BaseModel(BaseEstimator):
     """A model that is solved from sums over rows, which are collected in one pass and may be added to at any time."""
@@ -77,7 +74,8 @@ class BaseModel(BaseEstimator):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         keywords = {"reset": reset, "ensure_min_samples": self._fewest_rows if reset else 1}
-        table = check_table(X, partial(validate_data, self, **keywords))
+        # The compiled part looks for NaN and infinity.
+        table = check_table(X, partial(validate_data, self, **keywords), finite=False)
         labels = self._check_labels(y, reset=reset, classes=classes)
         if len(labels) != table.shape[0]:
             raise ValueError(f"y: expected {table.shape[0]} rows, as X, got {len(labels)}")
@@ -104,8 +102,7 @@ class BaseModel(BaseEstimator):
         if self.method == "srf":
             check_directions(table)
         check_single_precision(table)
-        features = sketch.features
-        step = max(256, min(8192, BLOCK_BYTES // (4 * features)))
+        features, step = sketch.features, sketch.block_rows
         threads = threads_of(self.n_jobs)
         for start in range(0, table.shape[0], step):
             rows = slice(start, min(start + step, table.shape[0]))
@@ -143,7 +140,7 @@ class BaseModel(BaseEstimator):
     def _on_blocks(self, X: Any, compute: Any) -> list[Any]:
         """What a function makes of the features of every block of rows."""
         model = self._learnt()
-        table = check_table(X, partial(validate_data, self, reset=False))
+        table = check_table(X, partial(validate_data, self, reset=False), finite=False)
         threads = threads_of(self.n_jobs)
         return [compute(model, features, threads) for _, features in self._blocks(self._sketch, table)]
 
@@ -255,8 +252,11 @@ class BaseClassifier(ClassifierMixin, BaseModel):
 
 
 def check_single_precision(table: Any) -> None:
-    """Refuses numbers that are infinite in float32."""
-    if table.dtype != np.float32 and table.size and max(-table.min(), table.max()) > np.finfo(np.float32).max:
+    """Refuses numbers that are finite, but not in float32."""
+    if table.dtype == np.float32 or not table.size:
+        return
+    largest = max(-table.min(), table.max())
+    if np.isfinite(largest) and largest > np.finfo(np.float32).max:
         raise ValueError("X: expected numbers that fit into float32, in which models compute")
 
 
@@ -421,19 +421,15 @@ class RidgeClassifier(BaseRidge, BaseClassifier):
 class BaseProcess(BaseModel):
     """What Gaussian processes share."""
 
-    def _process(self) -> tuple[float, float, float]:
-        model: Any = self._learnt()
-        return model.process
-
     @property
     def kernel_variance_(self) -> float:
         """The factor of the kernel that was used."""
-        return self._process()[0]
+        return self._learnt().settings["variance"]
 
     @property
     def log_marginal_likelihood_(self) -> float:
         """Summed over classes or targets."""
-        return self._process()[2]
+        return self._learnt().evidence
 
 
 class GPClassifier(BaseProcess, BaseClassifier):
@@ -640,7 +636,7 @@ class GPRegressor(BaseProcess, BaseRegressor):
     @property
     def alpha_(self) -> float:
         """The variance of the noise that was used."""
-        return self._process()[1]
+        return self._learnt().settings["noise"]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict the targets of rows.

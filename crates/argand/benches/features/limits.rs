@@ -2,8 +2,9 @@
 
 use std::hint::black_box;
 
+use crate::Shape;
+use crate::report::best;
 use crate::rivals::Rivals;
-use crate::{Shape, best};
 
 /// Rates in units per second.
 #[derive(Clone, Copy)]

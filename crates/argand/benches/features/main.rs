@@ -6,22 +6,21 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes are small, and rounding to f32 is meant")]
 
-mod learning;
 mod limits;
 mod plot;
+mod report;
 mod rivals;
 
 use std::fmt;
 use std::fs;
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use argand::rng::{Purpose, Stream};
 use argand::transform::fwht;
 use argand::{FeatureMap, Rows, RowsMut, SparseRows, Spec};
 use limits::Limits;
 use plot::Panel;
+use report::{METHODS, ROUNDS, Report, Table, best, data, digits, goal, in_rounds};
 use rivals::Rivals;
 
 /// The sizes of one measurement: rows x d, p, D.
@@ -53,37 +52,6 @@ const SHAPES: [Shape; 8] = [
     shape(20000, 15, 3, 512),
     shape(1000, 4095, 3, 8192),
 ];
-
-const METHODS: [&str; 8] = [
-    "gaussian",
-    "ctr-gaussian",
-    "rademacher",
-    "ctr-rademacher",
-    "product-srht",
-    "ctr-product-srht",
-    "tensor-sketch",
-    "ctr-tensor-sketch",
-];
-
-/// Seconds of the fastest of as many runs as fit into `budget` seconds, at least 3 after one to warm up.
-pub(crate) fn best(budget: f64, mut run: impl FnMut()) -> f64 {
-    run();
-    let begun = Instant::now();
-    let mut fastest = Duration::MAX;
-    let mut runs = 0;
-    while runs < 3 || begun.elapsed().as_secs_f64() < budget {
-        let start = Instant::now();
-        run();
-        fastest = fastest.min(start.elapsed());
-        runs += 1;
-    }
-    fastest.as_secs_f64()
-}
-
-fn data(length: usize) -> Vec<f32> {
-    let mut stream = Stream::new(1, Purpose::Weights, 0, 0);
-    (0..length).map(|_| stream.uniform() as f32 / 8.0).collect()
-}
 
 /// Seconds of one method, on the current pool.
 fn transform(method: &str, Shape { rows, dim, degree, features }: Shape, budget: f64) -> f64 {
@@ -125,90 +93,9 @@ fn textbook(Shape { rows, dim, degree, features }: Shape) -> f64 {
     })
 }
 
-/// Rows of text, shown as Markdown and kept as CSV.
-struct Table {
-    header: Vec<String>,
-    lines: Vec<Vec<String>>,
-}
-
-impl Table {
-    fn new<S: Into<String>>(header: impl IntoIterator<Item = S>) -> Self {
-        Self { header: header.into_iter().map(Into::into).collect(), lines: vec![] }
-    }
-
-    fn push<S: Into<String>>(&mut self, line: impl IntoIterator<Item = S>) {
-        self.lines.push(line.into_iter().map(Into::into).collect());
-    }
-
-    fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let rule = format!("|---|{}\n", "---:|".repeat(self.header.len() - 1));
-        line(&self.header) + &rule + &self.lines.iter().map(|cells| line(cells)).collect::<String>()
-    }
-
-    fn csv(&self) -> String {
-        let line = |cells: &Vec<String>| format!("\"{}\"\n", cells.join("\",\""));
-        std::iter::once(&self.header).chain(&self.lines).map(line).collect()
-    }
-}
-
-/// What there is to measure, besides the limits.
-const SECTIONS: [&str; 7] = ["fwht", "features", "scaling", "sparse", "gram", "gp", "threads"];
-
-/// Where results go.
-struct Report {
-    /// Sections and methods asked for; all if none.
-    wanted: Vec<String>,
-    /// The folder of the documentation, if it is to be written.
-    docs: Option<PathBuf>,
-    csv: PathBuf,
-}
-
-impl Report {
-    fn wants(&self, section: &str) -> bool {
-        let mut sections = self.wanted.iter().filter(|wanted| !METHODS.contains(&wanted.as_str())).peekable();
-        sections.peek().is_none() || sections.any(|wanted| wanted == section)
-    }
-
-    fn wants_method(&self, method: &str) -> bool {
-        let mut methods = self.wanted.iter().filter(|wanted| METHODS.contains(&wanted.as_str())).peekable();
-        methods.peek().is_none() || methods.any(|wanted| wanted == method)
-    }
-
-    /// Shows a table under a title, keeps it as CSV, and replaces the one of this name in `docs/benchmarks.md`.
-    fn table(&self, name: &str, title: &str, table: &Table) {
-        println!("{title}\n\n{}", table.markdown());
-        fs::create_dir_all(&self.csv).expect("the target folder");
-        fs::write(self.csv.join(format!("{name}.csv")), table.csv()).expect("the target folder");
-        if let Some(docs) = &self.docs {
-            let path = docs.join("benchmarks.md");
-            let page = fs::read_to_string(&path).expect("docs/benchmarks.md");
-            let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->\n"));
-            let (before, rest) = page.split_once(&start).expect("a place for the table");
-            let (_, after) = rest.split_once(&end).expect("an end of the table");
-            fs::write(&path, format!("{before}{start}{title}\n\n{}{end}{after}", table.markdown())).expect("docs");
-        }
-    }
-
-    fn picture(&self, name: &str, panels: &[Panel]) {
-        let svg = plot::draw(panels).expect("a picture");
-        let folder = self.docs.as_ref().unwrap_or(&self.csv);
-        fs::write(folder.join(format!("{name}.svg")), svg).expect("a file");
-    }
-}
-
 /// Milliseconds with three digits.
 fn ms(seconds: f64) -> String {
     digits(seconds * 1e3)
-}
-
-fn digits(value: f64) -> String {
-    format!("{value:.*}", usize::from(value < 100.0) + usize::from(value < 10.0))
-}
-
-/// A ratio that has a goal: how it fares.
-fn goal(ratio: f64, met: bool) -> String {
-    format!("{} {}", digits(ratio), if met { "✓" } else { "✗" })
 }
 
 fn show_limits(report: &Report, limits: &Limits) {
@@ -263,17 +150,6 @@ fn show_fwht(report: &Report, limits: &Limits) {
         ]);
     }
     report.table("fwht", "Walsh-Hadamard transform of one vector, f32", &table);
-}
-
-/// How often measurements that are compared take turns.
-pub(crate) const ROUNDS: usize = 3;
-
-/// Measurements that are compared take turns, and the best of each counts: a shared machine is not quiet for long.
-fn in_rounds<const N: usize>(rounds: usize, mut measure: impl FnMut() -> [f64; N]) -> [f64; N] {
-    (0..rounds).fold([f64::INFINITY; N], |best, _| {
-        let times = measure();
-        std::array::from_fn(|at| best[at].min(times[at]))
-    })
 }
 
 /// The table of all methods beside the others, and the one of goals.
@@ -391,7 +267,9 @@ fn show_scaling(report: &Report) {
         panels.push(Panel { title: format!("time over {name}"), lines });
     }
     report.table("scaling", &format!("Time over each size, ms; the others stay at {BASE}"), &table);
-    report.picture("scaling", &panels);
+    let svg = plot::draw(&panels).expect("a picture");
+    let folder = report.docs.as_ref().unwrap_or(&report.csv);
+    fs::write(folder.join("scaling.svg"), svg).expect("a file");
 }
 
 fn show_sparse(report: &Report) {
@@ -421,27 +299,7 @@ fn show_sparse(report: &Report) {
 }
 
 fn main() {
-    let (mut docs, mut wanted) = (None, vec![]);
-    // Cargo adds `--bench`.
-    for argument in std::env::args().skip(1).filter(|argument| argument != "--bench") {
-        if argument == "--docs" {
-            docs = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs"));
-        } else if SECTIONS.iter().chain(&METHODS).any(|known| *known == argument) {
-            wanted.push(argument);
-        } else {
-            eprintln!(
-                "{argument}: give sections to measure ({}; all if none), methods ({}; the same), --docs to write tables into docs/",
-                SECTIONS.join(", "),
-                METHODS.join(", ")
-            );
-            std::process::exit(2);
-        }
-    }
-    if docs.is_some() && wanted.iter().any(|wanted| METHODS.contains(&wanted.as_str())) {
-        eprintln!("--docs: tables in docs/ have all methods; leave the names of methods out");
-        std::process::exit(2);
-    }
-    let report = Report { wanted, docs, csv: Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench") };
+    let report = Report::from_arguments();
     let mut rivals = Rivals::start();
     let limits = Limits::measure(rivals.as_mut());
     show_limits(&report, &limits);
@@ -459,13 +317,7 @@ fn main() {
         if report.wants("sparse") {
             show_sparse(&report);
         }
-        if report.wants("gram") {
-            learning::show_gram(&report);
-        }
     });
-    if report.wants("gp") {
-        learning::show_gp(&report);
-    }
     if report.wants("threads") {
         single.install(|| show_threads(&report));
     }

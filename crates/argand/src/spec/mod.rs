@@ -7,8 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Argument, Error};
 use crate::rng::StreamVersion;
-use crate::rows::{self, Input};
-use crate::scalar::Scalar;
 use crate::spherical::SphericalFit;
 
 pub use method::{Base, Field, Method, ProductMethod, Shape};
@@ -147,13 +145,6 @@ impl Spec {
     pub(crate) fn factor_dim(&self, factor: usize) -> usize {
         let dims = self.inputs.as_slice();
         dims[factor % dims.len()].saturating_add(usize::from(self.kernel.coef0 > 0.0))
-    }
-
-    /// Checks that tables fit the spec and each other and hold finite numbers; returns their number of rows.
-    pub(crate) fn check_inputs<T: Scalar>(&self, inputs: &[Input<'_, T>]) -> Result<usize, Error> {
-        let rows = rows::check_shapes(self.inputs.as_slice(), inputs)?;
-        rows::check_finite(inputs)?;
-        Ok(rows)
     }
 
     /// Checks that the spec describes a sketch.

@@ -4,7 +4,7 @@
 //! sketches and shows how the need grows; it is no number of features to allocate. For that,
 //! [`expected_error`](super::expected_error) and [`plan`](crate::plan) predict the error itself.
 
-use faer::{Mat, MatRef, Side};
+use argand_linalg::{Cholesky, Matrix, View};
 
 use super::moments::moment_constant;
 use crate::error::{Argument, Error};
@@ -179,8 +179,8 @@ fn rounding(size: usize) -> f64 {
     size as f64 * f64::EPSILON
 }
 
-fn eigenvalues(matrix: MatRef<'_, f64>, argument: Argument) -> Result<Vec<f64>, Error> {
-    let found = matrix.self_adjoint_eigenvalues(Side::Lower);
+fn eigenvalues(matrix: View<'_, f64>, argument: Argument) -> Result<Vec<f64>, Error> {
+    let found = argand_linalg::eigenvalues(matrix);
     found.map_err(|_| Error::invalid(argument, "a matrix whose eigenvalues can be computed", "no convergence"))
 }
 
@@ -207,7 +207,7 @@ fn eigenvalues(matrix: MatRef<'_, f64>, argument: Argument) -> Result<Vec<f64>, 
 pub fn statistical_dimension(kernel: &[f64], lambda: f64) -> Result<f64, Error> {
     let size = square(Argument::Kernel, kernel)?;
     check_lambda(lambda)?;
-    let values = eigenvalues(MatRef::from_row_major_slice(kernel, size, size), Argument::Kernel)?;
+    let values = eigenvalues(View::by_rows(kernel, size, size), Argument::Kernel)?;
     let largest = values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
     let smallest = values.iter().copied().fold(0.0_f64, f64::min);
     if smallest < -1e-6 * largest {
@@ -252,23 +252,20 @@ pub fn spectral_error(kernel: &[f64], approximation: &[f64], lambda: f64) -> Res
         ));
     }
     check_lambda(lambda)?;
-    let regularised = Mat::from_fn(size, size, |i, j| kernel[i * size + j] + if i == j { lambda } else { 0.0 });
+    let regularised = Matrix::from_fn(size, size, |i, j| kernel[i * size + j] + if i == j { lambda } else { 0.0 });
     let singular =
         || Error::invalid(Argument::Lambda, "a larger number: kernel + lambda I must be positive definite", lambda);
-    let factor = regularised.llt(Side::Lower).map_err(|_| singular())?;
-    let smallest = (0..size).map(|i| factor.L()[(i, i)]).fold(f64::INFINITY, f64::min);
-    let largest = (0..size).map(|i| factor.L()[(i, i)]).fold(0.0, f64::max);
+    let factor = Cholesky::new(regularised).map_err(|_| singular())?;
+    let diagonal = || (0..size).map(|i| factor.lower()[(i, i)]);
+    let (smallest, largest) = (diagonal().fold(f64::INFINITY, f64::min), diagonal().fold(0.0, f64::max));
     if smallest * smallest <= rounding(size) * largest * largest {
         return Err(singular());
     }
-    let mut difference = Mat::from_fn(size, size, |i, j| approximation[i * size + j] - kernel[i * size + j]);
-    let solve = |matrix: &mut Mat<f64>| {
-        faer::linalg::triangular_solve::solve_lower_triangular_in_place(factor.L(), matrix.as_mut(), faer::Par::Seq);
-    };
-    solve(&mut difference);
-    let mut whitened = difference.transpose().to_owned();
-    solve(&mut whitened);
-    let values = eigenvalues(whitened.as_ref(), Argument::Approximation)?;
+    let mut difference = Matrix::from_fn(size, size, |i, j| approximation[i * size + j] - kernel[i * size + j]);
+    factor.solve_lower(difference.view_mut());
+    let mut whitened = Matrix::from_fn(size, size, |i, j| difference[(j, i)]);
+    factor.solve_lower(whitened.view_mut());
+    let values = eigenvalues(whitened.view(), Argument::Approximation)?;
     Ok(values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs())))
 }
 

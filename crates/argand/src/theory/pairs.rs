@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
+use argand_linalg::{View, ViewMut, product};
 use rayon::prelude::*;
 
 use super::variance::{PairStatistics, power};
@@ -111,11 +110,10 @@ impl Table {
 /// Inner products of the rows `first` with the rows `second` of one row-major table.
 pub(super) fn inner_products(values: &[f64], columns: usize, first: &Range<usize>, second: &Range<usize>) -> Vec<f64> {
     let mut products = vec![0.0; first.len() * second.len()];
-    let part = |rows: &Range<usize>| {
-        MatRef::from_row_major_slice(&values[rows.start * columns..rows.end * columns], rows.len(), columns)
-    };
-    let out = MatMut::from_row_major_slice_mut(&mut products, first.len(), second.len());
-    matmul(out, Accum::Replace, part(first), part(second).transpose(), 1.0, Par::Seq);
+    let part =
+        |rows: &Range<usize>| View::by_rows(&values[rows.start * columns..rows.end * columns], rows.len(), columns);
+    let out = ViewMut::by_rows(&mut products, first.len(), second.len());
+    product(out, part(first), part(second).transpose(), 1.0);
     products
 }
 

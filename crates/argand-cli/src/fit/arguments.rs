@@ -1,0 +1,241 @@
+//! What `argand fit` is told.
+
+use std::path::PathBuf;
+
+use argand_learn::Scaling;
+use argand_learn::online::TrainerOptions;
+
+use crate::failure::Failure;
+use crate::sketch::SketchArguments;
+
+/// Learn a model from labelled rows.
+///
+/// Sketches the rows and fits a Gaussian process (gp), ridge regression (ridge) or a softmax layer trained by Adam (softmax)
+/// on the features, in blocks: files may be larger than memory. The model holds the sketch and the scaling, and `argand predict`
+/// needs nothing else. It appears when it is complete, or not at all.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The table to learn from, or one table per factor with equally many rows.
+    #[arg(required = true, value_name = "IN")]
+    pub(super) inputs: Vec<PathBuf>,
+
+    /// What is to be predicted: a column of IN by its name (or its number, counted from 0, in text without a header), or a file
+    /// with one column or of LIBSVM. Classes are whole numbers or text.
+    #[arg(long, value_name = "FILE|COLUMN")]
+    pub(super) labels: String,
+
+    /// What to fit.
+    #[arg(long, value_enum)]
+    pub(super) model: Kind,
+
+    /// Where the model goes.
+    #[arg(short, long, value_name = "MODEL")]
+    pub(super) output: PathBuf,
+
+    /// Whether labels are classes or numbers.
+    #[arg(long, value_enum, default_value_t = TaskKind::Classification)]
+    pub(super) task: TaskKind,
+
+    #[command(flatten)]
+    pub(super) sketch: SketchArguments,
+
+    /// What is done to rows before they are sketched: none, unit (to unit norm), non-negative (less the smallest value of each
+    /// column, then to unit norm) or standard (less the mean, divided by the standard deviation, then to unit norm).
+    #[arg(long, value_name = "SCALING", default_value_t = Scaling::None)]
+    pub(super) scaling: Scaling,
+
+    /// Rows to choose options by: a file like IN, or a fraction of its rows, which are then not learnt from.
+    #[arg(long, value_name = "FILE|FRACTION")]
+    pub(super) validation: Option<String>,
+
+    /// The labels of a validation file [default: its column that --labels names].
+    #[arg(long, value_name = "FILE|COLUMN", requires = "validation")]
+    pub(super) validation_labels: Option<String>,
+
+    #[command(flatten)]
+    pub(super) ridge: RidgeArguments,
+
+    #[command(flatten)]
+    pub(super) gp: GpArguments,
+
+    #[command(flatten)]
+    pub(super) softmax: SoftmaxArguments,
+
+    /// Number of threads [default: all cores].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(super) threads: Option<usize>,
+
+    /// Most memory the sums of a Gaussian process or ridge model may take, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = argand::DEFAULT_MEMORY_LIMIT >> 20, allow_negative_numbers = true)]
+    pub(super) memory_limit: u64,
+
+    /// Say nothing on success.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Kind {
+    Gp,
+    Ridge,
+    Softmax,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum TaskKind {
+    Classification,
+    Regression,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Ridge")]
+pub(super) struct RidgeArguments {
+    /// The penalty [default: the best of 25 by leaving out rows one by one, or on the validation rows].
+    #[arg(long, value_name = "L", allow_negative_numbers = true)]
+    pub(super) lambda: Option<f64>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Gaussian process")]
+pub(super) struct GpArguments {
+    /// The noise of class labels, or several to choose from on the validation rows [default: 0.001].
+    #[arg(long, value_name = "A,...", value_delimiter = ',', allow_negative_numbers = true)]
+    pub(super) alpha: Vec<f64>,
+
+    /// The kernel variance, or for classes several to choose from on the validation rows [default: that of the transformed labels;
+    /// for numbers, by the marginal likelihood].
+    #[arg(long, value_name = "V,...", value_delimiter = ',', allow_negative_numbers = true)]
+    pub(super) variance: Vec<f64>,
+
+    /// The variance of the noise of numbers, together with --variance [default: by the marginal likelihood].
+    #[arg(long, value_name = "V", allow_negative_numbers = true)]
+    pub(super) noise: Option<f64>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Softmax")]
+pub(super) struct SoftmaxArguments {
+    /// Passes over the rows [default: 50].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(super) epochs: Option<u32>,
+
+    /// Rows in a mini-batch [default: 32].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(super) batch: Option<usize>,
+
+    /// The step of Adam at the start [default: 0.001].
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
+    pub(super) learning_rate: Option<f64>,
+
+    /// Epochs without a lower validation (or else training) loss, after which the learning rate is divided by 10 [default: 3].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(super) patience: Option<u32>,
+
+    /// Take signed square roots of the features.
+    #[arg(long)]
+    pub(super) signed_sqrt: bool,
+
+    /// Scale the features of a row to unit norm.
+    #[arg(long)]
+    pub(super) l2: bool,
+
+    /// Save the state of training after every epoch, and go on from it if it exists.
+    #[arg(long, value_name = "FILE")]
+    pub(super) checkpoint: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  argand fit train.csv --labels class --model gp -o digits.model --degree 3 --gamma 0.5 --coef0 0.5 --scaling unit
+  argand fit letter-recognition.data --labels 0 --model gp -o letter.model --scaling unit
+  argand fit train-images-idx3-ubyte.gz --labels train-labels-idx1-ubyte.gz --model ridge -o mnist.model
+  argand fit x.npy --labels y.npy --model ridge --task regression -o prices.model --features 4096
+  argand fit train.parquet --labels kind --model softmax --validation 0.1 --checkpoint run.state -o kind.model
+  argand predict digits.model test.csv -o predicted.csv
+
+Rows of a softmax model are shuffled in blocks of some 32 MB: shuffle a larger file that is sorted by label.";
+
+/// Larger batches would need blocks larger than others are.
+const LARGEST_BATCH: usize = 1 << 16;
+
+impl SoftmaxArguments {
+    pub(super) fn epochs(&self) -> u32 {
+        self.epochs.unwrap_or(50)
+    }
+}
+
+impl Arguments {
+    pub(super) fn trainer_options(&self) -> TrainerOptions {
+        let (options, defaults) = (&self.softmax, TrainerOptions::default());
+        TrainerOptions {
+            batch: options.batch.unwrap_or(defaults.batch),
+            learning_rate: options.learning_rate.unwrap_or(defaults.learning_rate),
+            patience: options.patience.unwrap_or(defaults.patience),
+            seed: self.sketch.seed(),
+        }
+    }
+
+    /// Checks what can be checked before any file is read: values, and that options are for the chosen model.
+    pub(super) fn check_options(&self) -> Result<(), Failure> {
+        let (ridge, gp, softmax) = (&self.ridge, &self.gp, &self.softmax);
+        for (given, option, kind) in [
+            (ridge.lambda.is_some(), "--lambda", Kind::Ridge),
+            (!gp.alpha.is_empty(), "--alpha", Kind::Gp),
+            (!gp.variance.is_empty(), "--variance", Kind::Gp),
+            (gp.noise.is_some(), "--noise", Kind::Gp),
+            (softmax.epochs.is_some(), "--epochs", Kind::Softmax),
+            (softmax.batch.is_some(), "--batch", Kind::Softmax),
+            (softmax.learning_rate.is_some(), "--learning-rate", Kind::Softmax),
+            (softmax.patience.is_some(), "--patience", Kind::Softmax),
+            (softmax.signed_sqrt, "--signed-sqrt", Kind::Softmax),
+            (softmax.l2, "--l2", Kind::Softmax),
+            (softmax.checkpoint.is_some(), "--checkpoint", Kind::Softmax),
+        ] {
+            if given && kind != self.model {
+                let name = format!("{kind:?}").to_lowercase();
+                return Err(Failure::Input(format!("{option}: is for --model {name} only")));
+            }
+        }
+        for (option, values, zero) in [
+            ("--lambda", ridge.lambda.as_slice(), true),
+            ("--alpha", &gp.alpha, false),
+            ("--variance", &gp.variance, false),
+            ("--noise", gp.noise.as_slice(), false),
+        ] {
+            for &value in values {
+                if !(value.is_finite() && (value > 0.0 || zero && value == 0.0)) {
+                    let expected = if zero { "of at least" } else { "above" };
+                    return Err(Failure::Input(format!(
+                        "{option}: expected a finite number {expected} 0, got {value}"
+                    )));
+                }
+            }
+        }
+        self.trainer_options().validate().map_err(|error| Failure::argument(&error))?;
+        if softmax.batch.is_some_and(|batch| batch > LARGEST_BATCH) {
+            return Err(Failure::Input(format!("--batch: expected at most {LARGEST_BATCH}, got a larger number")));
+        }
+        if softmax.epochs() == 0 {
+            return Err(Failure::Input("--epochs: expected at least 1, got 0".to_owned()));
+        }
+        let wrong = |message: &str| Err(Failure::Input(message.to_owned()));
+        match (self.model, self.task) {
+            (Kind::Softmax, TaskKind::Regression) => {
+                wrong("--task: expected classification for --model softmax, got regression")
+            }
+            (Kind::Gp, TaskKind::Regression) if !gp.alpha.is_empty() => wrong("--alpha: is for classification only"),
+            (Kind::Gp, TaskKind::Regression) if gp.variance.len() != usize::from(gp.noise.is_some()) => {
+                wrong("--noise: expected together with one --variance, or neither")
+            }
+            (Kind::Gp, TaskKind::Classification) if gp.noise.is_some() => wrong("--noise: is for regression only"),
+            (Kind::Gp, TaskKind::Classification) if gp.alpha.len() > 1 && self.validation.is_none() => {
+                wrong("--alpha: expected one number, or --validation to choose by")
+            }
+            (Kind::Gp, TaskKind::Classification) if gp.variance.len() > 1 && self.validation.is_none() => {
+                wrong("--variance: expected one number, or --validation to choose by")
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Factorisations that models share: made from the sums of a Gram, kept in files, and used for variances.
+
+use argand::{Argument, Error, FileFault, Input, Rows};
+use argand_linalg::{Cholesky, Eigen, Matrix, RankUpdate, product};
+use rayon::prelude::*;
+
+use crate::archive::Archive;
+use crate::blocks::SOLVED_ROWS;
+use crate::gram::Triangle;
+
+/// A = LLᵀ; the error says `what` A is, and what helps.
+///
+/// # Errors
+/// [`Error::Singular`]
+pub(crate) fn cholesky(matrix: Matrix, what: &str, advice: &'static str) -> Result<Cholesky, Error> {
+    Cholesky::new(matrix).map_err(|_| Error::Singular { what: what.to_owned(), advice })
+}
+
+/// As [`cholesky`] for a matrix whose eigenvalues are at least `floor`, except for rounding.
+///
+/// # Errors
+/// [`Error::Singular`]
+pub(crate) fn cholesky_with_floor(
+    matrix: impl Fn() -> Matrix,
+    floor: f64,
+    what: &str,
+    advice: &'static str,
+) -> Result<Cholesky, Error> {
+    Cholesky::with_floor(matrix, floor).map_err(|_| Error::Singular { what: what.to_owned(), advice })
+}
+
+/// Appends updates to an archive.
+pub(crate) fn save_updates<'a>(updates: impl Iterator<Item = &'a RankUpdate>, archive: Archive) -> Archive {
+    archive.with_f64("updates", updates.flat_map(RankUpdate::values).copied().collect())
+}
+
+/// The updates of these ranks that [`save_updates`] wrote.
+pub(crate) fn load_updates(archive: &mut Archive, ranks: &[usize], dim: usize) -> Result<Vec<RankUpdate>, Error> {
+    let count = ranks.iter().try_fold(0_usize, |sum, &rank| sum.checked_add(rank));
+    let values = archive.take_f64("updates", count.and_then(|count| count.checked_mul(dim)).ok_or_else(too_large)?)?;
+    // All singular values of T are below 1.
+    if values.chunks_exact(dim).any(|row| row.iter().map(|value| value * value).sum::<f64>() >= 1.0) {
+        return Err(Error::Archive(FileFault::Content("an update explains more than all of the variance".to_owned())));
+    }
+    let mut rest = &values[..];
+    let update = |&rank: &usize| {
+        let values;
+        (values, rest) = rest.split_at(rank * dim);
+        RankUpdate::from_rows(dim, values.to_vec())
+    };
+    Ok(ranks.iter().map(update).collect())
+}
+
+/// A header claims lengths whose product overflows.
+pub(crate) fn too_large() -> Error {
+    Error::Archive(FileFault::Content("the header claims more than any memory holds".to_owned()))
+}
+
+/// A lower triangular matrix L, row by row: φᵀ(LLᵀ)⁻¹φ is a variance.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PackedFactor {
+    dim: usize,
+    values: Vec<f64>,
+}
+
+impl PackedFactor {
+    /// L divided by a number.
+    pub(crate) fn new(factor: &Cholesky, divisor: f64) -> Self {
+        let (lower, dim) = (factor.lower(), factor.lower().rows());
+        let places = (0..dim).flat_map(|row| (0..=row).map(move |column| (row, column)));
+        Self { dim, values: places.map(|at| lower[at] / divisor).collect() }
+    }
+
+    /// ‖L⁻¹φ‖² of every row φ; then, for every update, what is left of them.
+    pub(crate) fn variances(&self, features: Rows<'_, f32>, updates: &[&RankUpdate]) -> Vec<Vec<f64>> {
+        let mut lower = Matrix::zeros(self.dim, self.dim);
+        let mut rest = &self.values[..];
+        for row in 0..self.dim {
+            let values;
+            (values, rest) = rest.split_at(row + 1);
+            values.iter().enumerate().for_each(|(column, &value)| lower[(row, column)] = value);
+        }
+        let factor = Cholesky::from_lower(lower);
+        let starts: Vec<usize> = (0..features.rows()).step_by(SOLVED_ROWS).collect();
+        let blocks = starts.into_par_iter().map(|start| {
+            let count = SOLVED_ROWS.min(features.rows() - start);
+            let mut right = Matrix::from_fn(self.dim, count, |i, row| f64::from(features.row(start + row)[i]));
+            factor.solve_lower(right.view_mut());
+            let norms = right.squared_norms();
+            let left = updates.par_iter().map(|update| {
+                let mut along = Matrix::zeros(update.rank(), count);
+                product(along.view_mut(), update.view(), right.view(), 1.0);
+                let explained = along.squared_norms();
+                norms.iter().zip(explained).map(|(norm, explained)| (norm - explained).max(0.0)).collect()
+            });
+            let mut left: Vec<Vec<f64>> = left.collect();
+            left.insert(0, norms);
+            left
+        });
+        let blocks: Vec<_> = blocks.collect();
+        (0..=updates.len()).map(|which| blocks.iter().flat_map(|block| &block[which]).copied().collect()).collect()
+    }
+
+    /// Appends factors to an archive.
+    pub(crate) fn save<'a>(name: &str, factors: impl IntoIterator<Item = &'a Self>, archive: Archive) -> Archive {
+        archive.with_f64(name, factors.into_iter().flat_map(|factor| &factor.values).copied().collect())
+    }
+
+    /// `count` factors that [`save`](Self::save) wrote.
+    pub(crate) fn load(archive: &mut Archive, name: &str, count: usize, dim: usize) -> Result<Vec<Self>, Error> {
+        let size = dim.checked_add(1).and_then(|next| dim.checked_mul(next)).ok_or_else(too_large)? / 2;
+        let values = archive.take_f64(name, size.checked_mul(count).ok_or_else(too_large)?)?;
+        let factor = |values: &[f64]| Self { dim, values: values.to_vec() };
+        let factors: Vec<_> = values.chunks_exact(size).map(factor).collect();
+        let diagonal = |factor: &Self| (0..dim).all(|row| factor.values[row * (row + 3) / 2] > 0.0);
+        if !factors.iter().all(diagonal) {
+            return Err(Error::Archive(FileFault::Content("a factor has a diagonal that is not positive".to_owned())));
+        }
+        Ok(factors)
+    }
+}
+
+/// Eigenvalues below this share of the largest are rounding: that of features to f32 is about its square, 10⁻¹⁴.
+const ROUNDING: f64 = 1e-12;
+
+/// The eigenvalues and eigenvectors of A − b bᵀ with A from a Gram; eigenvalues of no more than rounding count as zeros.
+pub(crate) fn eigen(triangle: &Triangle, centre: Option<&[f64]>) -> Result<Eigen, Error> {
+    let mut matrix = triangle.combine(1.0, None, 0.0);
+    if let Some(centre) = centre {
+        for column in 0..matrix.columns() {
+            for row in column..matrix.rows() {
+                matrix[(row, column)] -= centre[row] * centre[column];
+            }
+        }
+    }
+    let mut eigen = Eigen::new(&matrix).map_err(|_| Error::Singular {
+        what: "the Gram matrix".to_owned(),
+        advice: "its eigenvalues did not converge; scale the rows",
+    })?;
+    let rounding = ROUNDING * eigen.values.last().copied().unwrap_or(0.0);
+    eigen.values.iter_mut().filter(|value| **value < rounding).for_each(|value| *value = 0.0);
+    Ok(eigen)
+}
+
+/// Checks that features have a width and finite numbers.
+pub(crate) fn check_features(features: Rows<'_, f32>, dim: usize) -> Result<(), Error> {
+    if features.columns() != dim {
+        return Err(Error::invalid(Argument::Features, format!("{dim} columns"), features.columns()));
+    }
+    Input::from(features).check_finite(Argument::Features)
+}
+
+/// Checks that solutions are numbers: sums of huge features overflow.
+pub(crate) fn check_finite(solution: &[f64]) -> Result<(), Error> {
+    if solution.iter().all(|value| value.is_finite()) {
+        return Ok(());
+    }
+    Err(Error::Singular { what: "a system of numbers this large".to_owned(), advice: "scale the rows" })
+}
+
+/// φᵀw + b for every row and every column of weights, row by row.
+///
+/// `weights` hold one column after another, `offsets` one number for each.
+pub(crate) fn linear(features: Rows<'_, f32>, weights: &[f64], offsets: &[f64]) -> Vec<f64> {
+    let dim = features.columns();
+    let mut out = vec![0.0; features.rows() * offsets.len()];
+    out.par_chunks_mut(offsets.len()).enumerate().with_min_len(16).for_each(|(row, out)| {
+        let features = features.row(row);
+        for ((out, weights), offset) in out.iter_mut().zip(weights.chunks(dim)).zip(offsets) {
+            *out = offset + dot(features, weights);
+        }
+    });
+    out
+}
+
+/// Σ φ w in f64, in sixteen partial sums that a compiler can compute side by side.
+fn dot(features: &[f32], weights: &[f64]) -> f64 {
+    const SUMS: usize = 16;
+    let mut sums = [0.0; SUMS];
+    let (features, weights) = (features.chunks(SUMS), weights.chunks(SUMS));
+    for (features, weights) in features.zip(weights) {
+        for (sum, (&feature, weight)) in sums.iter_mut().zip(features.iter().zip(weights)) {
+            *sum += f64::from(feature) * weight;
+        }
+    }
+    sums.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gram::tests::problem;
+    use crate::{Gram, Labels, Targets};
+
+    fn gram(rows: usize, dim: usize) -> (Gram, Vec<f32>) {
+        let (recipe, features, labels) = problem(rows, dim, 2);
+        let mut gram = Gram::new(&recipe, Targets::Classes(2)).unwrap();
+        gram.update(Rows::new(&features, rows, dim).unwrap(), Labels::Classes(&labels)).unwrap();
+        (gram, features)
+    }
+
+    #[test]
+    fn residuals_are_small() {
+        for dim in [2, 14, 130] {
+            let (gram, features) = gram(400, dim);
+            let matrix = gram.total().combine(1.0, None, 0.5);
+            let full = |i: usize, j: usize| matrix[(i.max(j), i.min(j))];
+            let factor = cholesky(matrix.clone(), "A", "").unwrap();
+            let right: Vec<f64> = (0..dim).map(|i| (i as f64).sin()).collect();
+            let [half, solution] = factor.solve(&right);
+            for (i, right) in right.iter().enumerate() {
+                let residual = (0..dim).map(|j| full(i, j) * solution[j]).sum::<f64>() - right;
+                assert!(residual.abs() < 1e-10, "{residual}");
+            }
+            let quadratic: f64 = right.iter().zip(&solution).map(|(a, b)| a * b).sum();
+            assert!((half.iter().map(|v| v * v).sum::<f64>() - quadratic).abs() < 1e-10 * quadratic.abs());
+            let rows = Rows::new(&features, 400, dim).unwrap();
+            let variances = &PackedFactor::new(&factor, 2.0).variances(rows, &[])[0];
+            for row in [0, 255, 256, 399] {
+                let phi: Vec<f64> = rows.row(row).iter().map(|&value| f64::from(value)).collect();
+                let [_, solution] = factor.solve(&phi);
+                let want = 4.0 * phi.iter().zip(&solution).map(|(a, b)| a * b).sum::<f64>();
+                assert!((variances[row] - want).abs() < 1e-4 * want, "{} {want}", variances[row]);
+            }
+        }
+    }
+
+    #[test]
+    fn eigenvectors_rebuild_the_matrix() {
+        let (gram, _) = gram(100, 14);
+        let centre: Vec<f64> = gram.feature_sums().iter().map(|sum| sum / 10.0).collect();
+        let eigen = eigen(gram.total(), Some(&centre)).unwrap();
+        let vector: Vec<f64> = (0..14).map(|i| f64::from(i) - 3.0).collect();
+        let rotated: Vec<f64> = eigen.rotate(&vector).iter().zip(&eigen.values).map(|(a, b)| a * b).collect();
+        let got = eigen.rotate_back(&rotated);
+        let products = gram.products();
+        for i in 0..14 {
+            let want: f64 = (0..14).map(|j| (products[i * 14 + j] - centre[i] * centre[j]) * vector[j]).sum();
+            assert!((got[i] - want).abs() < 1e-8, "{} {want}", got[i]);
+        }
+    }
+
+    #[test]
+    fn singular_matrices_are_errors() {
+        let (gram, _) = gram(5, 14);
+        let error = cholesky(gram.total().combine(1.0, None, 0.0), "the matrix", "add something").unwrap_err();
+        assert_eq!(error.to_string(), "the matrix is singular to working precision; add something");
+        let eigen = eigen(gram.total(), None).unwrap();
+        assert_eq!(eigen.values.iter().filter(|&&value| value > 0.0).count(), 5);
+    }
+}

@@ -1,0 +1,27 @@
+//! Learning on sketches.
+//!
+//! A [`Recipe`] turns rows into features, block by block; a [`Gram`] sums them up in one pass, across files and machines;
+//! [`Ridge`], [`GpRegressor`] and [`GpClassifier`] are solved from the sums, and predict from features. [`ExactGp`] is what the
+//! latter two approximate. [`online`] trains a softmax layer by Adam, also through the sketch. All of them are [`Model`]s and kept in
+//! [`Archive`]s, from which [`read_model`] reads any of them.
+
+mod archive;
+pub mod blocks;
+mod factor;
+mod gp;
+mod gram;
+mod model;
+pub mod online;
+mod preparation;
+mod recipe;
+mod ridge;
+mod score;
+
+pub use archive::Archive;
+pub use gp::{ClassTargets, ExactGp, GpClassifier, GpOptions, GpPrediction, GpRegressor, POSTERIOR_SAMPLES, Variances};
+pub use gram::{Gram, Labels, Targets};
+pub use model::{Model, Predicts, Setting, kinds, read_model};
+pub use preparation::{Preparation, PreparationFit, Scaling};
+pub use recipe::{Pipeline, Recipe};
+pub use ridge::{LeaveOneOut, Ridge, RidgePath};
+pub use score::{Score, largest, mean_negative_log_likelihood};

@@ -1,0 +1,450 @@
+//! Ridge regression and classification on sketches.
+
+use std::ops::Range;
+
+use argand::{Argument, Error, Rows};
+use argand_linalg::{Eigen, Matrix, product};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::archive::{Archive, check_columns};
+use crate::blocks::SOLVED_ROWS;
+use crate::factor::{self, check_features, check_finite, linear};
+use crate::gram::{Gram, Labels, Targets};
+use crate::model::{Model, Predicts, Setting};
+use crate::recipe::Recipe;
+
+/// A linear model on features, with an intercept that is not penalised.
+///
+/// # Formula
+/// The minimum of Σ (y − φᵀw − b)² + λ‖w‖² for every column of targets; classes are regressed on 1 and −1.
+///
+/// # Cost
+/// D³/3 operations after the pass over the rows, D per column and predicted row.
+///
+/// ```
+/// use argand_learn::{Gram, Labels, Recipe, Ridge, Targets};
+/// use argand::{Rows, Spec};
+/// let x: Vec<f32> = (0..40).map(|i| (i as f32 * 0.7).sin()).collect();
+/// let y: Vec<f64> = x.chunks(2).map(|x| f64::from(x[0] * x[1])).collect(); // a polynomial of degree 2
+/// let (rows, targets) = (Rows::new(&x, 20, 2)?, Rows::new(&y, 20, 1)?);
+/// let recipe = Recipe::from(Spec::polynomial(2).with_degree(2).with_features(128));
+/// let pipeline = recipe.pipeline::<f32>()?;
+/// let mut gram = Gram::new(&recipe, Targets::Values(1))?;
+/// let (mut model, mut worst) = (None, 0.0_f64);
+/// pipeline.for_each_block(&[rows.into()], |_, features| {
+///     gram.update(features, Labels::Values(targets))?;
+///     let ridge = Ridge::fit(&gram, 1e-4)?;
+///     worst = ridge.predict(features)?.iter().zip(&y).map(|(got, want)| (got - want).abs()).fold(0.0, f64::max);
+///     model = Some(ridge);
+///     Ok(())
+/// })?;
+/// assert!(worst < 1e-2);
+/// # Ok::<(), argand::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ridge {
+    header: Header,
+    /// One column after another.
+    weights: Vec<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    recipe: Recipe,
+    rows: u64,
+    classes: bool,
+    lambda: f64,
+    intercepts: Vec<f64>,
+}
+
+pub(crate) const KIND: &str = "ridge";
+
+/// Sums of targets as they are regressed on, and of features around their mean.
+struct Centred {
+    rows: f64,
+    feature_means: Vec<f64>,
+    target_means: Vec<f64>,
+    /// Φᵀ(y − ȳ) of every column.
+    moments: Vec<Vec<f64>>,
+    /// ‖y − ȳ‖² of every column.
+    spread: Vec<f64>,
+}
+
+impl Centred {
+    fn new(gram: &Gram) -> Result<Self, Error> {
+        let rows = gram.rows() as f64;
+        if gram.rows() == 0 {
+            return Err(Error::invalid(Argument::Rows, "at least 1", 0));
+        }
+        let sums = gram.feature_sums();
+        let [scale, shift] = signs(gram.targets());
+        let means = gram.target_sums().iter().map(|sum| sum / rows);
+        let moments = means.clone().enumerate().map(|(column, mean)| {
+            gram.moments(column).iter().zip(&sums).map(|(moment, sum)| scale * (moment - mean * sum)).collect()
+        });
+        let spread = gram.target_squares().iter().zip(means.clone());
+        Ok(Self {
+            rows,
+            moments: moments.collect(),
+            spread: spread.map(|(squares, mean)| scale * scale * (squares - rows * mean * mean).max(0.0)).collect(),
+            target_means: means.map(|mean| scale * mean + shift).collect(),
+            feature_means: sums.iter().map(|sum| sum / rows).collect(),
+        })
+    }
+
+    /// What makes predictions of the mean features those of the mean targets.
+    fn intercepts(&self, weights: &[f64]) -> Vec<f64> {
+        let dot = |weights: &[f64]| weights.iter().zip(&self.feature_means).map(|(w, mean)| w * mean).sum::<f64>();
+        weights.chunks(self.feature_means.len()).zip(&self.target_means).map(|(w, mean)| mean - dot(w)).collect()
+    }
+}
+
+/// Targets are scale·y + shift: classes come as 0 and 1.
+fn signs(targets: Targets) -> [f64; 2] {
+    if let Targets::Values(_) = targets { [1.0, 0.0] } else { [2.0, -1.0] }
+}
+
+fn check_lambda(lambda: f64) -> Result<(), Error> {
+    if lambda >= 0.0 && lambda.is_finite() {
+        return Ok(());
+    }
+    Err(Error::invalid(Argument::Lambda, "a finite number of at least 0", lambda))
+}
+
+impl Ridge {
+    /// The model for one λ > 0, or for λ = 0 the one of smallest weights among the best.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for λ < 0 or no rows; [`Error::Singular`] if λ is too small beside the products for f64.
+    pub fn fit(gram: &Gram, lambda: f64) -> Result<Self, Error> {
+        check_lambda(lambda)?;
+        if lambda == 0.0 {
+            return RidgePath::new(gram)?.at(0.0);
+        }
+        let centred = Centred::new(gram)?;
+        let matrix = || {
+            let mut matrix = gram.total().combine(1.0, None, lambda);
+            for column in 0..matrix.columns() {
+                for row in column..matrix.rows() {
+                    matrix[(row, column)] -= centred.rows * centred.feature_means[row] * centred.feature_means[column];
+                }
+            }
+            matrix
+        };
+        let factor =
+            factor::cholesky_with_floor(matrix, lambda, "the regularised Gram matrix", "use a larger lambda, or 0")?;
+        let weights = centred.moments.iter().flat_map(|moments| factor.solve(moments)[1].clone()).collect();
+        Self::assemble(gram, &centred, lambda, weights)
+    }
+
+    fn assemble(gram: &Gram, centred: &Centred, lambda: f64, weights: Vec<f64>) -> Result<Self, Error> {
+        check_finite(&weights)?;
+        let header = Header {
+            recipe: gram.recipe().clone(),
+            rows: gram.rows(),
+            classes: !matches!(gram.targets(), Targets::Values(_)),
+            lambda,
+            intercepts: centred.intercepts(&weights),
+        };
+        check_finite(&header.intercepts)?;
+        Ok(Self { header, weights })
+    }
+
+    /// Predicted targets, or scores of classes: row by row.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for features of another width, [`Error::NotFinite`].
+    pub fn predict(&self, features: Rows<'_, f32>) -> Result<Vec<f64>, Error> {
+        check_features(features, self.header.recipe.spec.features)?;
+        Ok(linear(features, &self.weights, &self.header.intercepts))
+    }
+
+    /// How rows become features.
+    #[must_use]
+    pub fn recipe(&self) -> &Recipe {
+        &self.header.recipe
+    }
+
+    /// The penalty λ.
+    #[must_use]
+    pub fn lambda(&self) -> f64 {
+        self.header.lambda
+    }
+
+    /// Whether it was learnt from classes.
+    #[must_use]
+    pub fn is_classifier(&self) -> bool {
+        self.header.classes
+    }
+
+    /// Columns of targets, or classes.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.header.intercepts.len()
+    }
+
+    /// Weights, one column after another.
+    #[must_use]
+    pub fn weights(&self) -> &[f64] {
+        &self.weights
+    }
+
+    /// Intercepts, one for each column.
+    #[must_use]
+    pub fn intercepts(&self) -> &[f64] {
+        &self.header.intercepts
+    }
+
+    /// The model as a file.
+    #[must_use]
+    pub fn to_archive(&self) -> Archive {
+        Archive::new(KIND, &self.header).with_f64("weights", self.weights.clone())
+    }
+
+    /// What [`Ridge::to_archive`] made.
+    ///
+    /// # Errors
+    /// [`Error::Archive`].
+    pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
+        let header: Header = archive.header(KIND)?;
+        check_columns(header.intercepts.len())?;
+        let length = header.recipe.spec.features.saturating_mul(header.intercepts.len());
+        Ok(Self { weights: archive.take_f64("weights", length)?, header })
+    }
+}
+
+impl Model for Ridge {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn name(&self) -> &'static str {
+        "ridge"
+    }
+
+    fn recipe(&self) -> &Recipe {
+        &self.header.recipe
+    }
+
+    fn predicts(&self) -> Predicts {
+        if self.header.classes { Predicts::Classes(self.columns()) } else { Predicts::Values(self.columns()) }
+    }
+
+    fn settings(&self) -> Vec<(&'static str, Setting)> {
+        vec![("lambda", self.header.lambda.into())]
+    }
+
+    fn scores(&self, features: Rows<'_, f32>) -> Result<Vec<f64>, Error> {
+        self.predict(features)
+    }
+
+    fn to_archive(&self) -> Archive {
+        self.to_archive()
+    }
+}
+
+/// Ridge models for all λ from one eigendecomposition.
+///
+/// # Formula
+/// With the centred Gram QEQᵀ and z = QᵀΦᵀ(y − ȳ): w(λ) = Q z/(E + λ). Eigenvalues below 10⁻¹² of the largest count as
+/// zeros, and for λ = 0 their directions are left out.
+///
+/// # Cost
+/// Some 9D³ operations once; D² for the model of one λ, D for its generalised cross-validation.
+#[derive(Debug)]
+pub struct RidgePath<'a> {
+    gram: &'a Gram,
+    centred: Centred,
+    eigen: Eigen,
+    rotated: Vec<Vec<f64>>,
+}
+
+impl std::fmt::Debug for Centred {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Centred").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+impl<'a> RidgePath<'a> {
+    /// Decomposes the Gram.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for no rows; [`Error::Singular`] if the eigenvalues do not converge.
+    pub fn new(gram: &'a Gram) -> Result<Self, Error> {
+        let centred = Centred::new(gram)?;
+        let centre: Vec<f64> = centred.feature_means.iter().map(|mean| mean * centred.rows.sqrt()).collect();
+        let eigen = factor::eigen(gram.total(), Some(&centre))?;
+        let rotated = centred.moments.iter().map(|moments| eigen.rotate(moments)).collect();
+        Ok(Self { gram, centred, eigen, rotated })
+    }
+
+    /// 1/(E + λ), or 0 where that is infinite.
+    fn inverses(&self, lambda: f64) -> Vec<f64> {
+        let inverse = |value: &f64| if value + lambda > 0.0 { 1.0 / (value + lambda) } else { 0.0 };
+        self.eigen.values.iter().map(inverse).collect()
+    }
+
+    /// The model for one λ.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for λ < 0.
+    pub fn at(&self, lambda: f64) -> Result<Ridge, Error> {
+        check_lambda(lambda)?;
+        let inverses = self.inverses(lambda);
+        let solve = |rotated: &Vec<f64>| -> Vec<f64> {
+            self.eigen.rotate_back(&rotated.iter().zip(&inverses).map(|(z, inverse)| z * inverse).collect::<Vec<_>>())
+        };
+        let weights = self.rotated.iter().flat_map(solve).collect();
+        Ridge::assemble(self.gram, &self.centred, lambda, weights)
+    }
+
+    /// Penalties to choose from: 25 from 10⁻¹² to 1 times the largest eigenvalue, by equal factors. Without any, those around 1.
+    #[must_use]
+    pub fn lambdas(&self) -> Vec<f64> {
+        let largest = self.eigen.values.last().copied().filter(|&largest| largest > 0.0).unwrap_or(1.0);
+        (0..25).map(|step| largest * 10_f64.powf(f64::from(step) / 2.0 - 12.0)).collect()
+    }
+
+    /// The effective number of parameters: 1 + Σ e/(e + λ).
+    #[must_use]
+    pub fn degrees_of_freedom(&self, lambda: f64) -> f64 {
+        1.0 + self.eigen.values.iter().zip(self.inverses(lambda)).map(|(value, inverse)| value * inverse).sum::<f64>()
+    }
+
+    /// The mean squared error expected on new rows, without a look at any: n RSS/(n − degrees of freedom)².
+    ///
+    /// # Reference
+    /// Golub, Heath and Wahba (1979), "Generalized cross-validation as a method for choosing a good ridge parameter".
+    #[must_use]
+    pub fn generalised_cross_validation(&self, lambda: f64) -> f64 {
+        let (rows, inverses) = (self.centred.rows, self.inverses(lambda));
+        let mut residual: f64 = self.centred.spread.iter().sum();
+        for rotated in &self.rotated {
+            for (z, (value, inverse)) in rotated.iter().zip(self.eigen.values.iter().zip(&inverses)) {
+                residual -= z * z * inverse * (2.0 - value * inverse);
+            }
+        }
+        let left = rows - self.degrees_of_freedom(lambda);
+        if left > 0.0 { residual.max(0.0) * rows / (left * left) } else { f64::INFINITY }
+    }
+
+    /// The mean squared error on other rows, of which only the sums are needed.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they are of another recipe or kind, or empty.
+    pub fn held_out(&self, other: &Gram, lambda: f64) -> Result<f64, Error> {
+        self.gram.check_same(other)?;
+        if other.rows() == 0 {
+            return Err(Error::invalid(Argument::Other, "at least 1 row", 0));
+        }
+        let model = self.at(lambda)?;
+        let (total, sums, rows) = (other.total(), other.feature_sums(), other.rows() as f64);
+        let [scale, shift] = signs(other.targets());
+        let dim = sums.len();
+        let mut squares = 0.0;
+        for (column, (weights, &offset)) in model.weights.chunks(dim).zip(&model.header.intercepts).enumerate() {
+            // Σ (scale·y + shift − offset − φᵀw)², multiplied out.
+            let constant = shift - offset;
+            let (sum, square) = (other.target_sums()[column], other.target_squares()[column]);
+            let moments = other.moments(column);
+            let mut quadratic = 0.0;
+            for (row, &weight) in weights.iter().enumerate() {
+                let products = total.row(row);
+                let lower: f64 = products[..row].iter().zip(weights).map(|(product, other)| product * other).sum();
+                quadratic += weight * (2.0 * lower + products[row] * weight);
+            }
+            let linear: f64 = (moments.iter().zip(&sums).zip(weights))
+                .map(|((moment, sum), weight)| weight * (scale * moment + constant * sum))
+                .sum();
+            squares += scale * scale * square + 2.0 * scale * constant * sum + rows * constant * constant;
+            squares += quadratic - 2.0 * linear;
+        }
+        Ok(squares.max(0.0) / rows)
+    }
+
+    /// Starts a second pass over the rows learnt from, for the errors that each would have if it were left out.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for λ < 0.
+    pub fn leave_one_out(&'a self, lambdas: &[f64]) -> Result<LeaveOneOut<'a>, Error> {
+        lambdas.iter().try_for_each(|&lambda| check_lambda(lambda))?;
+        let errors = vec![0.0; lambdas.len()];
+        Ok(LeaveOneOut { path: self, inverses: lambdas.iter().map(|&lambda| self.inverses(lambda)).collect(), errors })
+    }
+}
+
+/// Errors of ridge models on rows that they would not have seen, for several λ at once.
+///
+/// # Formula
+/// (y − ŷ)/(1 − h) with the leverage h = 1/n + Σ u²/(e + λ) of a centred row u in the basis of eigenvectors.
+///
+/// # Cost
+/// D² operations per row for all λ together, and D for every column of targets and λ.
+#[derive(Debug)]
+pub struct LeaveOneOut<'a> {
+    path: &'a RidgePath<'a>,
+    inverses: Vec<Vec<f64>>,
+    errors: Vec<f64>,
+}
+
+impl LeaveOneOut<'_> {
+    /// Takes rows that the Gram holds.
+    ///
+    /// # Errors
+    /// As [`Gram::update`].
+    pub fn update(&mut self, features: Rows<'_, f32>, labels: Labels<'_>) -> Result<(), Error> {
+        self.path.gram.check(features, labels)?;
+        let starts: Vec<usize> = (0..features.rows()).step_by(SOLVED_ROWS).collect();
+        let of_block =
+            |start: usize| self.errors_of(features, labels, start..(start + SOLVED_ROWS).min(features.rows()));
+        let errors: Vec<Vec<f64>> = starts.into_par_iter().map(of_block).collect();
+        // In order, whatever the number of threads.
+        for block in errors {
+            self.errors.iter_mut().zip(block).for_each(|(sum, error)| *sum += error);
+        }
+        Ok(())
+    }
+
+    /// The summed squared errors of some rows for each λ.
+    fn errors_of(&self, features: Rows<'_, f32>, labels: Labels<'_>, range: Range<usize>) -> Vec<f64> {
+        let (centred, eigen) = (&self.path.centred, &self.path.eigen);
+        let (dim, rows, columns) = (centred.feature_means.len(), range.len(), self.path.rotated.len());
+        let [scale, shift] = signs(self.path.gram.targets());
+        let block = Matrix::from_fn(dim, rows, |i, row| {
+            f64::from(features.row(range.start + row)[i]) - centred.feature_means[i]
+        });
+        let mut basis = Matrix::zeros(dim, rows);
+        product(basis.view_mut(), eigen.vectors.view().transpose(), block.view(), 1.0);
+        let squares = Matrix::from_fn(dim, rows, |i, row| basis[(i, row)] * basis[(i, row)]);
+        let inverses = Matrix::from_fn(dim, self.inverses.len(), |i, at| self.inverses[at][i]);
+        let mut leverages = Matrix::zeros(rows, self.inverses.len());
+        product(leverages.view_mut(), squares.view().transpose(), inverses.view(), 1.0);
+        let mut fits = Matrix::zeros(rows, columns);
+        let errors_at = |(at, inverses): (usize, &Vec<f64>)| {
+            let weights = Matrix::from_fn(dim, columns, |i, column| inverses[i] * self.path.rotated[column][i]);
+            product(fits.view_mut(), basis.view().transpose(), weights.view(), 1.0);
+            let mut error = 0.0;
+            for (row, index) in range.clone().enumerate() {
+                // A row that nothing but itself explains says nothing about others.
+                let left = (1.0 - 1.0 / centred.rows - leverages[(row, at)]).max(f64::from(f32::EPSILON));
+                for (column, mean) in centred.target_means.iter().enumerate() {
+                    let target = match labels {
+                        Labels::Values(values) => values.row(index)[column],
+                        Labels::Classes(classes) => f64::from(u8::from(classes[index] as usize == column)),
+                    };
+                    error += ((scale * target + shift - mean - fits[(row, column)]) / left).powi(2);
+                }
+            }
+            error
+        };
+        self.inverses.iter().enumerate().map(errors_at).collect()
+    }
+
+    /// The mean squared error for each λ.
+    #[must_use]
+    pub fn errors(&self) -> Vec<f64> {
+        self.errors.iter().map(|error| error / self.path.centred.rows).collect()
+    }
+}
