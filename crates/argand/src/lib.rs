@@ -6,6 +6,7 @@
 //! Ohana and Filippone, AISTATS 2023), called *the paper* throughout.
 
 mod error;
+pub mod interop;
 mod lanes;
 pub mod model;
 pub mod plan;
