@@ -11,12 +11,12 @@
 //!
 //! Argand implements the *Complex-to-Real* sketches of "Complex-to-Real Sketches for Tensor Products with Applications to the
 //! Polynomial Kernel" (Wacker, Ohana and Filippone, AISTATS 2023), called *the paper* throughout, and what that paper compares
-//! them with. Complex projections inside and real features outside have a lower error than real projections of the same size,
-//! on most data.
+//! them with. Complex projections inside and real features outside have a lower error than real projections of the same size, except
+//! on data where many products xᵢyᵢ differ in sign.
 //!
 //! # When to use it
 //!
-//! * Many rows: kernel methods take time n³ and memory n² of n rows; on D features they take time nD² and memory D².
+//! * There are many rows. For n of them, kernel methods take time n³ and memory n²; on D features they take time nD² and memory D².
 //! * Products of columns matter, and there are too many of them: d columns have about dᵖ/p! products of degree p.
 //! * Several tables describe the same things, and what counts is how they go together: see [tensor products](#different-inputs).
 //!
@@ -24,11 +24,11 @@
 //!
 //! * **Few columns.** If all products of degree p are no more than the features you would ask for, compute them: they are exact. 16 columns have
 //!   136 products of degree 2 and 816 of degree 3. [`plan`](plan::plan) counts them, as [`Plan::exact_features`](plan::Plan::exact_features).
-//! * **Few rows.** With some thousand of them, the exact kernel fits into memory, and there is nothing to approximate.
+//! * **Few rows.** With a few thousand of them, the exact kernel fits into memory, and there is nothing to approximate.
 //! * **Few features, and data that lie close to a low-dimensional space.** Random features have an error of order 1/√D on any data. Nyström's
-//!   method looks at the data, and with some hundred features it is then often the better one.
+//!   method looks at the data, and with a few hundred features it is then often better.
 //! * **High degree.** The variance of flat products grows exponentially with the degree. From degree 3 on, try `hierarchical-` and `chain-` methods.
-//! * **A Gaussian kernel**, or any other that is no polynomial.
+//! * **A Gaussian kernel**, or any other that is not a polynomial.
 //!
 //! # From a spec to features
 //!
@@ -39,7 +39,9 @@
 //! | [`FeatureMap`] | what everything else calls: [`transform`](FeatureMap::transform), [`transform_into`](FeatureMap::transform_into), [`vjp_into`](FeatureMap::vjp_into) | it reads [`Input`]s |
 //! | [`Input`] | a table that is yours: [`Rows`] or [`SparseRows`], `f32` or `f64` | [`interop`] lends those of other libraries |
 //!
-//! Drawing is the only step that is random. What it draws depends on the spec alone: never on threads, instruction set or data.
+//! Between spec and map lies what was drawn: joins, signs, sampled coordinates, buckets and weights. It is plain data, depends on the
+//! spec alone, and is the same for `f32` and `f64` and for whoever runs it. A back end turns it into a feature map;
+//! [`Spec::sketch`] draws, and makes the map for this processor.
 //!
 //! ## Features
 //!
