@@ -22,9 +22,9 @@ test: test-rust test-python
 
 test-rust:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets --quiet -- --deny warnings
-	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --workspace --no-deps --quiet
-	$(CARGO) test --locked --workspace
+	$(CARGO) clippy --locked --workspace --all-targets --all-features --quiet -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --workspace --no-deps --all-features --quiet
+	$(CARGO) test --locked --workspace --all-features
 
 # The package is built with assertions and overflow checks. Doctests, examples and the code in the documents are run, too.
 test-python: $(VENV)/installed

@@ -133,14 +133,11 @@ pub(crate) fn expected_error(
         threads: Option<usize>,
     ) -> PyResult<(f64, f64, Option<usize>)> {
         let tables = owned::<T>(tables)?;
-        let sampling = Sampling { population: Some(population), ..Sampling::default() };
+        let sampling = Sampling::default().with_population(population);
         let predicted =
             interruptible(py, threads, move || theory::expected_error(&spec, &inputs(&tables)?, &sampling))?;
         let error = predicted.map_err(value_error)?;
-        let sketches = match error.source {
-            Source::ClosedForm => None,
-            Source::MonteCarlo { sketches } => Some(sketches),
-        };
+        let sketches = if let Source::MonteCarlo { sketches } = error.source { Some(sketches) } else { None };
         Ok((error.relative, error.standard_error, sketches))
     }
     let spec = Spec::from_json(spec).map_err(value_error)?;

@@ -180,7 +180,7 @@ impl<'a, T> RowsMut<'a, T> {
 }
 
 /// Column indices of a [`SparseRows`]; what numeric libraries call `int32` and `int64`, read without sign.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Indices<'a> {
     /// 32-bit indices.
     U32(&'a [u32]),

@@ -47,6 +47,7 @@ pub const COMPONENTS: usize = 10;
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct SphericalFit {
     /// The dimension d of the frequencies, at least 2.
     pub dim: usize,

@@ -11,7 +11,8 @@ use crate::scalar::Scalar;
 use crate::spec::{Field, Spec};
 
 /// How an [`ExpectedError`] was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Source {
     /// From the closed form of the variance.
     ClosedForm,
@@ -28,6 +29,7 @@ pub enum Source {
 /// √(E‖K̂ − K‖²_F) / ‖K‖_F, the root mean square over sketches. A typical sketch is better than that: the squared error has
 /// a long tail, which its mean includes. `docs/math.md` says by how much.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct ExpectedError {
     /// The relative error.
     pub relative: f64,
@@ -48,8 +50,15 @@ impl ExpectedError {
     }
 }
 
-/// How much of the data is looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How much of the data is looked at. Start from the default and change what should differ.
+///
+/// ```
+/// use argand::theory::Sampling;
+/// let sampling = Sampling::default().with_rows(500).with_population(1_000_000);
+/// assert_eq!((sampling.rows, sampling.population, sampling.seed), (500, Some(1_000_000), 0));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Sampling {
     /// The most rows whose pairs are summed up; of more rows, this many are chosen at random.
     pub rows: usize,
@@ -70,6 +79,30 @@ impl Default for Sampling {
 }
 
 impl Sampling {
+    /// The same with another number of rows.
+    #[must_use]
+    pub fn with_rows(self, rows: usize) -> Self {
+        Self { rows, ..self }
+    }
+
+    /// The same with other measurements of sketches without a closed form: on so many rows, of so many sketches.
+    #[must_use]
+    pub fn with_measurements(self, measured_rows: usize, sketches: usize) -> Self {
+        Self { measured_rows, sketches, ..self }
+    }
+
+    /// The same with other choices.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// The same for rows that are a sample of this many.
+    #[must_use]
+    pub fn with_population(self, rows: usize) -> Self {
+        Self { population: Some(rows), ..self }
+    }
+
     fn check(&self) -> Result<(), Error> {
         for (argument, value) in [
             (Argument::Rows, self.rows),
@@ -108,8 +141,11 @@ impl Sampling {
 /// use argand::{Rows, Spec, theory};
 /// let x: Vec<f64> = (0..50 * 8).map(|i| f64::from(i % 7)).collect();
 /// let inputs = [Rows::new(&x, 50, 8)?.into()];
-/// let [few, many] = [256, 1024].map(|features| theory::expected_error(&Spec::polynomial(8).with_degree(2).with_features(features), &inputs, &Default::default()));
-/// let ratio = few?.relative / many?.relative;
+/// let error = |features| {
+///     let spec = Spec::polynomial(8).with_degree(2).with_features(features);
+///     theory::expected_error(&spec, &inputs, &theory::Sampling::default())
+/// };
+/// let ratio = error(256)?.relative / error(1024)?.relative;
 /// assert!((1.9..2.1).contains(&ratio)); // four times the features, half the error
 /// # Ok::<(), argand::Error>(())
 /// ```
@@ -338,6 +374,17 @@ fn squared_errors<T: Scalar>(sample: &Sample, features: Rows<'_, T>, field: Fiel
 ///
 /// # Errors
 /// As [`Spec::validate`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit.
+///
+/// ```
+/// use argand::{FeatureMap, Rows, Spec, theory};
+/// let x: Vec<f64> = (0..50 * 8).map(|i| f64::from(i % 7)).collect();
+/// let inputs = [Rows::new(&x, 50, 8)?.into()];
+/// let spec = Spec::polynomial(8).with_degree(2).with_features(1024);
+/// let features = spec.sketch::<f64>()?.transform(&inputs)?;
+/// let error = theory::kernel_error(&spec, &inputs, Rows::new(&features, 50, 1024)?)?;
+/// assert!(error < 0.1);
+/// # Ok::<(), argand::Error>(())
+/// ```
 pub fn kernel_error<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], features: Rows<'_, T>) -> Result<f64, Error> {
     check(spec, inputs)?;
     let rows = inputs[0].rows();

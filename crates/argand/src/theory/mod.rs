@@ -3,6 +3,22 @@
 //! [`moments`] and [`bounds`] are the concentration results, [`variance`] the variances of kernel estimates. [`expected_error`]
 //! sums the variances over all pairs of a sample: the expected squared Frobenius error of a kernel matrix is the sum of
 //! the variances of its entries. [`kernel_error`] is the error that was made, once features are there.
+//!
+//! ```
+//! use argand::Spec;
+//! use argand::theory::variance::variance;
+//!
+//! // One pair of rows, x = (1, 1, 1, 1) = y: k = ⟨x, y⟩² = 16.
+//! let x = [1.0; 4];
+//! let moments = |method: &str| -> Result<_, argand::Error> {
+//!     let spec = Spec::polynomial(4).with_degree(2).with_features(64).with_method(method.parse()?);
+//!     Ok(variance(&spec, &[&x], &[&x])?.unwrap())
+//! };
+//! let (real, complex) = (moments("gaussian")?, moments("ctr-gaussian")?);
+//! assert_eq!((real.mean, real.variance), (16.0, 32.0)); // ((3² − 1) · 16²)/64
+//! assert!(complex.variance < real.variance);
+//! # Ok::<(), argand::Error>(())
+//! ```
 
 pub mod bounds;
 mod error;

@@ -88,7 +88,7 @@ pub struct Moments {
 ///
 /// # Cost
 /// A few operations per factor; a power in place of the product when all factors are alike.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Formula {
     base: Base,
     field: Field,
