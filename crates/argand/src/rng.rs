@@ -47,7 +47,8 @@ impl StreamVersion {
 }
 
 /// What a stream's numbers are used for. The name is part of the key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Purpose {
     /// Entries of a dense projection; the block is the row of the matrix.
     Weights,

@@ -161,7 +161,7 @@ pub enum Values {
 }
 
 /// The signs D and the sample P of an SRHT P H D.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hadamard {
     /// The diagonal of D as a [`quarter_turn`] each, one per coordinate before padding.
     pub turns: Vec<u8>,
@@ -170,7 +170,7 @@ pub struct Hadamard {
 }
 
 /// The signs and hashes of a CountSketch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Buckets {
     /// The sign of each coordinate as a [`quarter_turn`].
     pub turns: Vec<u8>,

@@ -44,7 +44,7 @@ pub trait FeatureMap<T: Scalar>: Send + Sync {
     /// The adjoint: from the gradient with respect to the features to the gradient with respect to each input.
     ///
     /// # Formula
-    /// gradient = (∂Φ(x)/∂x)ᵀ cotangent, row by row.
+    /// gradient = (∂Φ(x)/∂x)ᵀ cotangent, row by row. The [front page](crate#gradients) has an example.
     ///
     /// # Errors
     /// As [`FeatureMap::transform_into`].

@@ -26,7 +26,7 @@ pub struct Kernel {
 }
 
 /// Which tables a sketch reads.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum InputDims {
     /// One table with this many columns; every factor sees the same x, and the sketch is one of x^{⊗p}.
