@@ -78,7 +78,7 @@ impl Classes {
         let mut names = BTreeSet::new();
         let mut take = |label: Label<'_>| {
             if let Label::Number(number) = label {
-                return Err(format!("is {number}, which is no class; use --task regression to predict numbers"));
+                return Err(format!("is {number}, not a class; use --task regression to predict numbers"));
             }
             let name = label.name();
             if !names.contains(&*name) {

@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints to standard output; a reader that went away early (`argand demo | head`) is no failure.
+/// Prints to standard output; a reader that went away early (`argand demo | head`) is not a failure.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -457,10 +457,7 @@ fn mistakes_are_named_before_any_work() {
     workspace.succeed("fit train.csv --labels kind --model ridge -o m --features 8");
     workspace.refuse("predict m train.csv -o m", &["--output: expected another file"]);
     workspace.refuse("predict m train.csv -o out.svm", &["out.svm: LIBSVM files are only read"]);
-    workspace.refuse(
-        "predict train.csv train.csv -o out.npy",
-        &["train.csv: model file: this is no file of an argand model"],
-    );
+    workspace.refuse("predict train.csv train.csv -o out.npy", &["train.csv: model file: not an Argand model file"]);
     workspace.write("wide.npy", Table::new(5, 3).npy());
     workspace.refuse("predict m wide.npy -o out.npy", &["wide.npy: has 3 columns; the model is for 2"]);
     workspace.write("strange.csv", "x,kind,y\n1,cat,2\n");

@@ -76,7 +76,7 @@ impl Archive {
     /// # Errors
     /// [`Error::Archive`] if there is none, or one of another shape.
     pub fn note<N: DeserializeOwned>(&self) -> Result<N, Error> {
-        N::deserialize(&self.note).map_err(|error| Error::Archive(FileFault::Content(format!("note: {error}"))))
+        N::deserialize(&self.note).map_err(|error| Error::Archive(FileFault::in_part("note", error)))
     }
 
     /// Adds an array.
@@ -108,7 +108,7 @@ impl Archive {
         if self.kind != kind {
             return Err(Error::Archive(FileFault::Kind { expected: kind.to_owned(), found: self.kind.clone() }));
         }
-        H::deserialize(&self.header).map_err(|error| Error::Archive(FileFault::Content(format!("header: {error}"))))
+        H::deserialize(&self.header).map_err(|error| Error::Archive(FileFault::in_part("header", error)))
     }
 
     fn take(&mut self, name: &str) -> Result<Array, Error> {
@@ -205,8 +205,8 @@ impl Archive {
             return Err(Error::Archive(FileFault::Damaged("the header is longer than 256 MB")));
         }
         let header = source.many(u64::from(length))?;
-        let header: Header = serde_json::from_slice(&header)
-            .map_err(|error| Error::Archive(FileFault::Content(format!("header: {error}"))))?;
+        let header: Header =
+            serde_json::from_slice(&header).map_err(|error| Error::Archive(FileFault::in_part("header", error)))?;
         let mut arrays = Vec::new();
         for Entry { name, dtype, length } in header.arrays {
             let array = match dtype.as_str() {
@@ -329,6 +329,8 @@ impl<I: Read> Checked<I> {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
     use super::*;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -353,7 +355,9 @@ mod tests {
         assert_eq!(read, archive);
         assert_eq!(read.header::<Parameters>("test").unwrap(), parameters);
         assert_eq!(read.note::<[String; 2]>().unwrap(), ["cat", "dog"]);
-        assert!(read.note::<u32>().unwrap_err().to_string().contains("note"));
+        let wrong = read.note::<u32>().unwrap_err();
+        assert!(matches!(&wrong, Error::Archive(FileFault::Part { part: "note", .. })), "{wrong}");
+        assert!(wrong.source().and_then(std::error::Error::source).is_some(), "the cause is kept");
         assert!(Archive::new("test", &()).note::<[String; 2]>().is_err());
         assert_eq!(read.take_f32("factor", 3).unwrap(), [1.5, -0.0, f32::MIN_POSITIVE]);
         assert_eq!(read.take_f64("weights", 70_000).unwrap()[4], 2.0);

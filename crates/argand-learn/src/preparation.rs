@@ -77,7 +77,7 @@ impl Preparation {
         self.scaling
     }
 
-    /// Checks that it is one for tables with these numbers of columns.
+    /// Checks that it fits tables with these numbers of columns.
     pub(crate) fn check(&self, dims: &[usize]) -> Result<(), Error> {
         if self.scaling == Scaling::None {
             return Ok(());
@@ -86,30 +86,25 @@ impl Preparation {
             [&table.shift, &table.scale].iter().all(|values| values.is_empty() || values.len() == dim)
         };
         if self.tables.len() != dims.len() || !self.tables.iter().zip(dims).all(fits) {
-            return Err(Error::invalid(
-                Argument::Preparation,
-                format!("one for columns {dims:?}"),
-                "one for other tables",
-            ));
+            return Err(Error::invalid(Argument::Preparation, format!("one for columns {dims:?}"), "one for others"));
         }
         let numbers = self.tables.iter().flat_map(|table| table.shift.iter().chain(&table.scale));
         if numbers.clone().any(|number| !number.is_finite()) {
-            return Err(Error::invalid(Argument::Preparation, "finite numbers", "others"));
+            return Err(Error::invalid(Argument::Preparation, "finite numbers", "NaN or infinity"));
         }
         Ok(())
     }
 
-    /// The scaled rows of a model of one table, one after the other.
+    /// The scaled rows of one table, one after the other.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for rows of another table, [`Error::NotFinite`].
+    /// [`Error::Invalid`] for rows of another width, [`Error::NotFinite`], and [`Error::Overflow`] for rows too long for their norm.
     pub fn scale<T: Scalar>(&self, rows: Rows<'_, T>) -> Result<Vec<T>, Error> {
         self.check(&[rows.columns()])?;
         let input = Input::from(rows).checked(Argument::Rows)?;
-        let copied = |rows: Rows<'_, T>| (0..rows.rows()).flat_map(|row| rows.row(row)).copied().collect();
         match self.tables.first().filter(|_| self.scaling != Scaling::None) {
             Some(table) => table.dense(&input),
-            None => Ok(copied(rows)),
+            None => Ok((0..rows.rows()).flat_map(|row| rows.row(row)).copied().collect()),
         }
     }
 
@@ -164,8 +159,13 @@ impl Columns {
             let sums = merged.chunk_by(|a, b| a.0 == b.0).map(|same| same.iter().map(|(_, value)| value).sum::<f64>());
             let factor = inverse::<T>(sums.map(|value: f64| value * value).sum::<f64>().sqrt(), index)?;
             for (column, value) in row {
+                let value = T::from_f64(value * factor);
+                // Entries of the same column may be large and cancel.
+                if !value.is_finite() {
+                    return Err(Error::Overflow { row: index, dtype: T::NAME });
+                }
                 columns_of.push(column as u64);
-                values.push(T::from_f64(value * factor));
+                values.push(value);
             }
             starts.push(values.len() as u64);
         }
@@ -384,6 +384,9 @@ mod tests {
         assert_eq!(preparation.scale(Rows::new(&long, 2, 2).unwrap()), overflow);
         let sparse = SparseRows::new(&[0_u64, 2, 4][..], &[0_u64, 1, 0, 1][..], &long, 2).unwrap();
         assert_eq!(preparation.apply(&[sparse.into()]).map(|_| vec![]), overflow);
+        let cancelling = SparseRows::new(&[0_u64, 3][..], &[0_u64, 0, 1][..], &[1e30_f32, -1e30, 1e-20], 2).unwrap();
+        let overflow = preparation.apply(&[cancelling.into()]).map(|_| ());
+        assert_eq!(overflow, Err(Error::Overflow { row: 0, dtype: "f32" }));
         let single = long.map(f32::from_f64);
         assert_eq!(preparation.scale(Rows::new(&single[..2], 1, 2).unwrap()), Ok(vec![0.6, 0.8]));
     }

@@ -127,6 +127,15 @@ pub enum FileFault {
     /// It is intact, but what it says cannot be.
     #[error("{0}")]
     Content(String),
+    /// A part of it cannot be parsed.
+    #[error("{part}: {cause}")]
+    Part {
+        /// Which part.
+        part: &'static str,
+        /// Why.
+        #[source]
+        cause: Cause,
+    },
     /// Reading or parsing failed.
     #[error("{0}")]
     Cause(#[source] Cause),
@@ -136,6 +145,11 @@ impl FileFault {
     /// A fault with a cause.
     pub fn caused_by(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Cause(Cause(Arc::new(error)))
+    }
+
+    /// A fault of one part, with a cause.
+    pub fn in_part(part: &'static str, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Part { part, cause: Cause(Arc::new(error)) }
     }
 }
 

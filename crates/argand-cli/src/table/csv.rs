@@ -162,7 +162,7 @@ impl<T: Element> CsvReader<T> {
                 blank.get_or_insert(self.line);
                 continue;
             }
-            // The parser passes over empty lines in silence, but it counts them; a line end inside quotes is no line.
+            // The parser passes over empty lines in silence, but it counts them; a line break inside quotes does not end a line.
             let spanned = self.lines.position().line() - self.line;
             if spanned > 1 && spanned - 1 > line_ends(&self.record) {
                 blank.get_or_insert(self.line);
@@ -201,7 +201,7 @@ impl<T: Element> CsvReader<T> {
         let place = format!("line {}", self.line);
         match error.into_kind() {
             csv::ErrorKind::Io(error) if error.kind() == io::ErrorKind::FileTooLarge => {
-                self.wrong(&place, "does not end; is a quote left open, or is this no CSV file?")
+                self.wrong(&place, "does not end; is a quote left open, or is this not a CSV file?")
             }
             csv::ErrorKind::Io(error) => Failure::io(&self.path, "read", &error),
             kind => self.wrong(&place, &format!("is malformed: {kind:?}")),

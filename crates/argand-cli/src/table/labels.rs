@@ -18,7 +18,7 @@ pub(crate) enum Label<'a> {
     Integer(i64),
     /// Any other finite number.
     Number(f64),
-    /// Text that is no number.
+    /// Text that is not a number.
     Text(&'a str),
 }
 

@@ -116,7 +116,7 @@ impl Lines {
         let count = read.map_err(|error| Failure::io(&self.path, "read", &error))? as u64;
         self.done += count;
         if count == LONGEST_LINE {
-            let what = format!("line {} (counted from 1) does not end; is this no LIBSVM file?", self.number);
+            let what = format!("line {} (counted from 1) does not end; is this not a LIBSVM file?", self.number);
             return Err(Failure::input(&self.path, what));
         }
         Ok(count > 0)

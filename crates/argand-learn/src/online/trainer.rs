@@ -116,7 +116,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`SoftmaxLayer::score`], before the first step and with everything as it was. [`Error::Overflow`] and, from
-    /// [`Adam::step`], [`Error::Diverged`] if features or training itself diverge; the trainer is then of no use.
+    /// [`Adam::step`], [`Error::Diverged`] if features or training itself diverge; the trainer must not be used any more.
     pub fn train_block(
         &mut self,
         map: &(impl FeatureMap<f32> + ?Sized),

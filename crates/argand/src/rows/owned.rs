@@ -1,0 +1,87 @@
+//! Rows that own their numbers.
+
+use super::{Indices, Input, Rows, SparseRows};
+use crate::error::Error;
+use crate::scalar::Scalar;
+
+/// Rows that own their numbers: copied from a table, or made from one.
+#[derive(Debug, Clone)]
+pub struct OwnedRows<T> {
+    parts: Parts<T>,
+    finite: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Parts<T> {
+    Dense { rows: usize, columns: usize, values: Vec<T> },
+    Sparse { columns: usize, row_starts: Vec<u64>, columns_of: Vec<u64>, values: Vec<T> },
+}
+
+impl<T: Scalar> OwnedRows<T> {
+    /// Dense rows, one after the other.
+    ///
+    /// # Errors
+    /// As [`Rows::new`].
+    pub fn dense(values: Vec<T>, rows: usize, columns: usize) -> Result<Self, Error> {
+        Rows::new(&values, rows, columns)?;
+        Ok(Self { parts: Parts::Dense { rows, columns, values }, finite: false })
+    }
+
+    /// Sparse rows, as in [`SparseRows`].
+    ///
+    /// # Errors
+    /// As [`SparseRows::new`].
+    pub fn sparse(row_starts: Vec<u64>, columns_of: Vec<u64>, values: Vec<T>, columns: usize) -> Result<Self, Error> {
+        SparseRows::new(&row_starts[..], &columns_of[..], &values, columns)?;
+        Ok(Self { parts: Parts::Sparse { columns, row_starts, columns_of, values }, finite: false })
+    }
+
+    /// As [`Rows::known_finite`].
+    #[must_use]
+    pub fn known_finite(mut self) -> Self {
+        self.finite = true;
+        self
+    }
+
+    /// The rows with these numbers, in this order.
+    ///
+    /// # Panics
+    /// If one of them does not exist.
+    #[must_use]
+    pub fn take(input: &Input<'_, T>, rows: &[usize]) -> Self {
+        let columns = input.columns();
+        let parts = match input {
+            Input::Dense(table) => {
+                let values = rows.iter().flat_map(|&row| table.row(row)).copied().collect();
+                Parts::Dense { rows: rows.len(), columns, values }
+            }
+            Input::Sparse(table) => {
+                let (mut row_starts, mut columns_of, mut values) = (vec![0], vec![], vec![]);
+                for &row in rows {
+                    for (column, value) in table.row(row) {
+                        columns_of.push(column as u64);
+                        values.push(value);
+                    }
+                    row_starts.push(values.len() as u64);
+                }
+                Parts::Sparse { columns, row_starts, columns_of, values }
+            }
+        };
+        Self { parts, finite: input.is_known_finite() }
+    }
+
+    /// The rows as an input.
+    #[must_use]
+    pub fn view(&self) -> Input<'_, T> {
+        let finite = self.finite;
+        match &self.parts {
+            Parts::Dense { rows, columns, values } => {
+                Input::Dense(Rows { data: values, rows: *rows, columns: *columns, stride: *columns, finite })
+            }
+            Parts::Sparse { columns, row_starts, columns_of, values } => {
+                let (row_starts, columns_of) = (Indices::U64(row_starts), Indices::U64(columns_of));
+                Input::Sparse(SparseRows { row_starts, columns_of, values, columns: *columns, finite })
+            }
+        }
+    }
+}
