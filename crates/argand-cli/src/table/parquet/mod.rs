@@ -1,0 +1,321 @@
+//! Parquet: columns stored one after the other within groups of rows.
+
+mod footer;
+mod labels;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::Seek;
+use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
+
+pub(super) use self::labels::ParquetLabels;
+pub(super) use self::writer::ParquetWriter;
+use super::{Block, Element, Progress, Reader, Stored, open_file, position};
+use crate::failure::Failure;
+
+/// Bytes of decoded columns held at a time.
+const BATCH: usize = 1 << 23;
+/// Rows turned from columns into rows at a time, so that the lines of the cache they share are still in it.
+const TILE: usize = 64;
+/// Reads a Parquet file of numeric columns.
+///
+/// Rows need all columns at once, so that besides a batch one page of every column is in memory: as most programs write
+/// them, a page takes up to a megabyte.
+pub(super) struct ParquetReader {
+    path: PathBuf,
+    batches: ParquetRecordBatchReader,
+    schema: Arc<Schema>,
+    batch: RecordBatch,
+    /// The first row of `batch` that was not handed out.
+    next_in_batch: usize,
+    next_row: u64,
+    rows: u64,
+    columns: usize,
+    total: u64,
+}
+
+/// Opens a file and checks its footer; tells also its rows and its length.
+fn open_checked(
+    path: &Path,
+    options: ArrowReaderOptions,
+) -> Result<(ParquetRecordBatchReaderBuilder<File>, u64, u64), Failure> {
+    let (mut file, total) = open_file(path)?;
+    footer::check(&mut file, total).map_err(|what| Failure::input(path, what))?;
+    file.rewind().map_err(|error| Failure::io(path, "read", &error))?;
+    let builder = guarded(path, || ParquetRecordBatchReaderBuilder::try_new_with_options(file, options))?;
+    let rows = check_sizes(builder.metadata(), total);
+    let rows = rows.ok_or_else(|| Failure::input(path, "has a damaged footer"))?;
+    check_compression(builder.metadata()).map_err(|what| Failure::input(path, what))?;
+    Ok((builder, rows, total))
+}
+
+/// Whether all columns can be decompressed.
+fn check_compression(metadata: &ParquetMetaData) -> Result<(), String> {
+    let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
+    let unknown = columns
+        .map(|column| (column, column.compression()))
+        .find(|(_, compression)| matches!(compression, Compression::BROTLI(_) | Compression::LZO));
+    unknown.map_or(Ok(()), |(column, compression)| {
+        let expected = "write the file with snappy, gzip, lz4, zstd or no compression";
+        Err(format!(
+            "column {:?} is compressed with {compression}, which is not read; {expected}",
+            column.column_path().string()
+        ))
+    })
+}
+
+/// The names of the columns.
+pub(super) fn names(path: &Path) -> Result<Vec<String>, Failure> {
+    let (builder, _, _) = open_checked(path, ArrowReaderOptions::new())?;
+    Ok(names_of(builder.schema()))
+}
+
+fn names_of(schema: &Schema) -> Vec<String> {
+    schema.fields().iter().map(|field| field.name().clone()).collect()
+}
+
+impl ParquetReader {
+    /// Opens a file; of its columns, those called `without` are left out.
+    pub(super) fn open(path: &Path, without: &[&str]) -> Result<Self, Failure> {
+        let wrong = |what: String| Failure::input(path, what);
+        let (mut builder, rows, total) = open_checked(path, ArrowReaderOptions::new())?;
+        let mut schema = Arc::clone(builder.schema());
+        if !without.is_empty() {
+            let names = names_of(&schema);
+            let left_out: Vec<_> = without.iter().map(|name| position(path, &names, name)).collect::<Result<_, _>>()?;
+            let kept: Vec<usize> = (0..names.len()).filter(|column| !left_out.contains(column)).collect();
+            let damaged = |_| wrong("has a damaged footer".into());
+            schema = Arc::new(schema.project(&kept).map_err(damaged)?);
+            let mask = ProjectionMask::roots(builder.parquet_schema(), kept);
+            builder = builder.with_projection(mask);
+        }
+        let mut columns = 0;
+        for field in schema.fields() {
+            columns += width(field).ok_or_else(|| {
+                wrong(format!(
+                    "column {:?} has type {}; only numbers and fixed-size lists of floats are read, \
+                     so convert or drop it",
+                    field.name(),
+                    field.data_type()
+                ))
+            })?;
+        }
+        if rows == 0 || columns == 0 {
+            let what = format!("has {rows} rows and {columns} columns; a table needs at least one of each");
+            return Err(wrong(what));
+        }
+        let batch_rows = (BATCH / size_of::<f64>() / columns).max(1);
+        let batches = guarded(path, || builder.with_batch_size(batch_rows).build())?;
+        let batch = RecordBatch::new_empty(Arc::clone(&schema));
+        let path = path.to_path_buf();
+        Ok(Self { path, batches, schema, batch, next_in_batch: 0, next_row: 0, rows, columns, total })
+    }
+
+    /// Decodes the next rows, or tells that there are none.
+    fn next_batch(&mut self) -> Result<bool, Failure> {
+        let next = guarded(&self.path, || self.batches.next().transpose().map_err(ParquetError::from))?;
+        let Some(batch) = next.filter(|batch| batch.num_rows() > 0) else {
+            if self.next_row == self.rows {
+                return Ok(false);
+            }
+            let what = format!("has {} rows instead of the {} that its footer claims", self.next_row, self.rows);
+            return Err(Failure::input(&self.path, what));
+        };
+        if batch.schema_ref().fields() != self.schema.fields() {
+            return Err(Failure::input(&self.path, "has columns of changing type; the file is damaged"));
+        }
+        for (field, column) in self.schema.fields().iter().zip(batch.columns()) {
+            if let Some(row) = first_null(column.as_ref()) {
+                return Err(Failure::input(
+                    &self.path,
+                    format!(
+                        "row {} (counted from 0), column {:?} is null; fill it in or drop the row",
+                        self.next_row + row as u64,
+                        field.name()
+                    ),
+                ));
+            }
+        }
+        (self.batch, self.next_in_batch) = (batch, 0);
+        Ok(true)
+    }
+}
+
+/// The number of rows, if all the sizes in the footer are possible ones.
+fn check_sizes(metadata: &ParquetMetaData, total: u64) -> Option<u64> {
+    let mut rows = 0_u64;
+    for group in metadata.row_groups() {
+        rows = rows.checked_add(u64::try_from(group.num_rows()).ok()?)?;
+        for column in group.columns() {
+            let start = u64::try_from(column.dictionary_page_offset().unwrap_or(column.data_page_offset())).ok()?;
+            let length = u64::try_from(column.compressed_size()).ok()?;
+            (start.checked_add(length)? <= total).then_some(())?;
+        }
+    }
+    (u64::try_from(metadata.file_metadata().num_rows()) == Ok(rows)).then_some(rows)
+}
+
+/// How many numbers a column holds in a row; none if it holds something else.
+fn width(field: &Field) -> Option<usize> {
+    match field.data_type() {
+        DataType::Boolean => Some(1),
+        kind if kind.is_integer() || kind.is_floating() => Some(1),
+        DataType::FixedSizeList(item, length) if item.data_type().is_floating() => usize::try_from(*length).ok(),
+        _ => None,
+    }
+}
+
+/// The first row in which a number is missing.
+fn first_null(column: &dyn Array) -> Option<usize> {
+    let null = |array: &dyn Array| (array.null_count() > 0).then(|| (0..array.len()).find(|&i| array.is_null(i)));
+    null(column).flatten().or_else(|| {
+        let list = column.as_fixed_size_list_opt()?;
+        let length = usize::try_from(list.value_length()).ok().filter(|&length| length > 0)?;
+        null(list.values().as_ref()).flatten().map(|item| item / length)
+    })
+}
+
+impl<T: Element> Reader<T> for ParquetReader {
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn rows(&self) -> Option<u64> {
+        Some(self.rows)
+    }
+
+    fn progress(&self) -> Progress {
+        // Columns are read side by side, so that only rows tell how far it is.
+        let done = u128::from(self.total) * u128::from(self.next_row) / u128::from(self.rows);
+        Progress { done: u64::try_from(done).unwrap_or(self.total), total: self.total }
+    }
+
+    fn read(&mut self, max_rows: usize, block: &mut Block<T>) -> Result<usize, Failure> {
+        let elements = block.clear_dense();
+        let mut done = 0;
+        while done < max_rows && (self.next_in_batch < self.batch.num_rows() || self.next_batch()?) {
+            let count = (max_rows - done).min(self.batch.num_rows() - self.next_in_batch);
+            append_rows(&self.batch, self.next_in_batch..self.next_in_batch + count, self.columns, elements);
+            done += count;
+            self.next_in_batch += count;
+            self.next_row += count as u64;
+        }
+        Ok(done)
+    }
+}
+
+/// Appends some rows of a batch, row-major.
+fn append_rows<T: Element>(batch: &RecordBatch, rows: Range<usize>, columns: usize, elements: &mut Vec<T>) {
+    let start = elements.len();
+    elements.resize(start + rows.len() * columns, T::default());
+    let mut first = rows.start;
+    for tile in elements[start..].chunks_mut(TILE * columns) {
+        let count = tile.len() / columns;
+        let mut column = 0;
+        for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+            copy_column(array.as_ref(), first, columns, &mut tile[column..]);
+            column += width(field).unwrap_or(0);
+        }
+        first += count;
+    }
+}
+
+/// Copies a column from row `first` on into every `stride`-th element of a tile.
+fn copy_column<T: Element>(column: &dyn Array, first: usize, stride: usize, tile: &mut [T]) {
+    match column.data_type() {
+        DataType::Boolean => {
+            let values = column.as_boolean();
+            for (row, element) in tile.iter_mut().step_by(stride).enumerate() {
+                *element = values.value(first + row).to_element();
+            }
+        }
+        DataType::FixedSizeList(_, length) => {
+            let length = usize::try_from(*length).unwrap_or(0);
+            let items = column.as_fixed_size_list().values();
+            for (row, elements) in tile.chunks_mut(stride).enumerate() {
+                let elements = &mut elements[..length];
+                copy_numbers(items.as_ref(), (first + row) * length, 1, elements);
+            }
+        }
+        _ => copy_numbers(column, first, stride, tile),
+    }
+}
+
+/// Copies numbers from index `first` on into every `stride`-th element of `elements`.
+fn copy_numbers<T: Element>(numbers: &dyn Array, first: usize, stride: usize, elements: &mut [T]) {
+    fn copy<N: ArrowPrimitiveType<Native: Stored>, T: Element>(
+        numbers: &dyn Array,
+        first: usize,
+        stride: usize,
+        elements: &mut [T],
+    ) {
+        let numbers = &numbers.as_primitive::<N>().values()[first..];
+        for (element, number) in elements.iter_mut().step_by(stride).zip(numbers) {
+            *element = number.to_element();
+        }
+    }
+    let copy = match numbers.data_type() {
+        DataType::Float16 => copy::<Float16Type, T>,
+        DataType::Float32 => copy::<Float32Type, T>,
+        DataType::Float64 => copy::<Float64Type, T>,
+        DataType::Int8 => copy::<Int8Type, T>,
+        DataType::Int16 => copy::<Int16Type, T>,
+        DataType::Int32 => copy::<Int32Type, T>,
+        DataType::Int64 => copy::<Int64Type, T>,
+        DataType::UInt8 => copy::<UInt8Type, T>,
+        DataType::UInt16 => copy::<UInt16Type, T>,
+        DataType::UInt32 => copy::<UInt32Type, T>,
+        DataType::UInt64 => copy::<UInt64Type, T>,
+        other => unreachable!("a column of type {other} was refused when the file was opened"),
+    };
+    copy(numbers, first, stride, elements);
+}
+
+thread_local! {
+    /// Whether a panic on this thread will become a [`Failure`].
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a part of the `parquet` crate, which panics on some damaged files; the user is to see the failure only.
+fn guarded<R>(path: &Path, run: impl FnOnce() -> Result<R, ParquetError>) -> Result<R, Failure> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !GUARDED.get() {
+                report(panic);
+            }
+        }));
+    });
+    GUARDED.set(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(run));
+    GUARDED.set(false);
+    match result {
+        Ok(result) => result.map_err(|error| Failure::input(path, format!("cannot be read as Parquet: {error}"))),
+        Err(_) => Err(Failure::input(path, "cannot be read as Parquet: the file is damaged")),
+    }
+}
+
+/// What keeps the `parquet` crate from writing is the system: the rows are plain numbers.
+pub(super) fn cannot_write(path: &Path, error: &ParquetError) -> Failure {
+    Failure::Other(format!("{}: cannot write: {error}", path.display()))
+}
