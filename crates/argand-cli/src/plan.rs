@@ -5,13 +5,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use argand::plan::{Candidate, Goal, Plan, Request};
-use argand::theory::Source;
+use argand::plan::{Goal, Request};
 use argand::{Argument, Error, Method, Spec};
 use indicatif::{HumanCount, ProgressBar};
 
 use crate::failure::Failure;
-use crate::info::bytes;
 use crate::inputs::{self, Inputs, KernelArguments};
 use crate::output::{self, AtomicFile};
 use crate::{on_threads, print};
@@ -44,7 +42,7 @@ pub(crate) struct Arguments {
     method: Vec<Method>,
 
     /// The most features to consider for a target error.
-    #[arg(long, value_name = "D", default_value_t = 1 << 17, allow_negative_numbers = true)]
+    #[arg(long, value_name = "D", default_value_t = Request::DEFAULT_MAX_FEATURES, allow_negative_numbers = true)]
     max_features: usize,
 
     /// Read only the first rows [default: all].
@@ -126,7 +124,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     spinner.enable_steady_tick(Duration::from_millis(100));
     let plan = on_threads(arguments.threads, || {
         let views = sample.views()?;
-        argand::plan::plan(&request, &views, |step| spinner.set_message(step.to_owned()))
+        argand::plan::plan(&request, &views, |step| spinner.set_message(step.to_string()))
     });
     spinner.finish_and_clear();
     let files = || inputs::names(&arguments.inputs);
@@ -145,103 +143,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         let any = Spec::new(request.inputs.clone()).with_kernel(kernel);
         let columns: Vec<String> = request.inputs.as_slice().iter().map(usize::to_string).collect();
-        let header = format!(
-            "Kernel {} on {} rows x {} columns\n\n",
+        let mut text = format!(
+            "Kernel {} on {} rows x {} columns\n\n{plan}",
             crate::info::kernel(&any),
             HumanCount(sample.total as u64),
             columns.join(" + "),
         );
-        print(&(header + &describe(&plan, &arguments.inputs)))?;
+        if let Some(best) = plan.best() {
+            let _ = writeln!(text, "  {}", command(&best.spec, &arguments.inputs));
+        }
+        print(&text)?;
     }
-    let Some(best) = plan.best() else { return Err(Failure::Input("no method reaches the goal".to_owned())) };
-    if let (Some(mut file), Some(path)) = (spec_file, arguments.save_spec.as_deref()) {
+    plan.recommended.map_err(|unmet| Failure::Input(unmet.to_string()))?;
+    if let (Some(best), Some(mut file), Some(path)) = (plan.best(), spec_file, arguments.save_spec.as_deref()) {
         let written = file.write_all(best.spec.to_json().as_bytes()).and_then(|()| file.flush());
         written.map_err(|error| Failure::io(path, "write", &error))?;
         file.commit()?;
     }
     Ok(())
-}
-
-/// A number of seconds in three digits.
-fn seconds(seconds: f64) -> String {
-    match seconds {
-        0.0..0.995 => format!("{seconds:.2} s"),
-        0.995..99.5 => format!("{seconds:.1} s"),
-        _ => format!("{seconds:.0} s"),
-    }
-}
-
-fn describe(plan: &Plan, inputs: &[PathBuf]) -> String {
-    let mut text = String::new();
-    for note in &plan.notes {
-        let _ = writeln!(text, "Note: {note}");
-    }
-    if !plan.notes.is_empty() {
-        text.push('\n');
-    }
-    let methods = plan.candidates.iter().map(|candidate| candidate.spec.method);
-    let names =
-        methods.chain(plan.rejected.iter().map(|rejected| rejected.method)).map(|method| method.to_string().len());
-    let width = names.max().unwrap_or(0);
-    if !plan.candidates.is_empty() {
-        let _ = writeln!(
-            text,
-            "  {:<width$} {:>8}   {:<18} {:>11} {:>10}   {:>9}",
-            "method", "features", "predicted error", "features/M", "fit/M", "memory"
-        );
-    }
-    for (place, candidate) in plan.candidates.iter().enumerate() {
-        let Candidate { spec, error, .. } = candidate;
-        let mark = if plan.recommended == Some(place) { '*' } else { ' ' };
-        let measured = if error.source == Source::ClosedForm { ' ' } else { 'm' };
-        let time = if candidate.in_time { ' ' } else { '!' };
-        let _ = writeln!(
-            text,
-            "{mark} {:<width$} {:>8}   {:.4} +- {:.4} {measured}  {:>11}{time}{:>10}   {:>9}",
-            spec.method,
-            spec.features,
-            error.relative,
-            1.96 * error.standard_error,
-            seconds(candidate.feature_seconds),
-            seconds(candidate.fit_seconds),
-            bytes(candidate.memory_bytes),
-        );
-    }
-    for rejected in &plan.rejected {
-        let _ = writeln!(text, "  {:<width$} {}", rejected.method, rejected.reason);
-    }
-    let looked_at = |closed: bool| {
-        let mut of_kind =
-            plan.candidates.iter().filter(|candidate| (candidate.error.source == Source::ClosedForm) == closed);
-        of_kind.next().map(|candidate| candidate.error.rows)
-    };
-    let late = plan.candidates.iter().any(|candidate| !candidate.in_time);
-    let _ = writeln!(
-        text,
-        "\nError: relative, of the whole kernel matrix, root mean square over sketches with a 95 % interval; a typical sketch is better.{}{}\n\
-         Time per million rows on this machine: for the features, and for a least-squares fit on them (D x D sums).{}",
-        looked_at(true).map_or(String::new(), |rows| format!("\nFrom the closed form on {rows} random rows")),
-        looked_at(false).map_or(String::new(), |rows| format!(
-            "\nm: no closed form is known, measured on sketches of {rows} random rows"
-        )),
-        if late { " ! over the budget." } else { "" },
-    );
-    if let Some(best) = plan.best() {
-        let why = match plan.goal {
-            Goal::Error(target) => format!("the shortest time to an error of {target}"),
-            Goal::Features(features) => {
-                format!("the fastest within 5 % of the lowest error with {features} features")
-            }
-        };
-        let _ = writeln!(
-            text,
-            "\nRecommended: {} with {} features, {why}.\n  {}",
-            best.spec.method,
-            best.spec.features,
-            command(&best.spec, inputs)
-        );
-    }
-    text
 }
 
 /// The command that uses a spec.

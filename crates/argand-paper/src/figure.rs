@@ -185,6 +185,9 @@ const BASE_COLOURS: [(u8, u8, u8); 8] = [
     (120, 60, 160),
 ];
 
+/// The colour of spherical random features, which have no base.
+const SPHERICAL_COLOUR: (u8, u8, u8) = (204, 121, 167);
+
 impl Style {
     /// A solid line in one of [`COLOURS`].
     #[must_use]
@@ -198,7 +201,7 @@ impl Style {
     pub fn of(method: Method) -> Self {
         let colour = match method.base().and_then(|base| Base::all().position(|other| other == base)) {
             Some(place) => BASE_COLOURS[place % BASE_COLOURS.len()],
-            None => (204, 121, 167),
+            None => SPHERICAL_COLOUR,
         };
         let mark = match (method.craft(), method.shape()) {
             (Some(_), _) => Mark::Triangle,
@@ -481,6 +484,23 @@ pub fn png(svg: &str) -> Result<Vec<u8>, Error> {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+
+    /// A new base needs a colour of its own.
+    #[test]
+    fn every_base_has_its_own_colour() {
+        let flat = Base::all().map(|base| Method::flat(base, Field::ComplexToReal));
+        let mut owners = std::collections::BTreeMap::new();
+        for method in flat.chain([Method::Spherical]) {
+            if let Some(other) = owners.insert(Style::of(method).colour, method) {
+                panic!("{method} has the colour of {other}");
+            }
+        }
+        // Fields, shapes and CRAFT keep the colour of their base.
+        for method in Method::all() {
+            let base = method.base().map_or(method, |base| Method::flat(base, Field::ComplexToReal));
+            assert_eq!(Style::of(method).colour, Style::of(base).colour, "{method}");
+        }
+    }
 
     #[test]
     fn ticks_are_round_numbers_within_the_axis() {

@@ -1,6 +1,6 @@
 //! Theory and planning for Python.
 
-use argand::plan::{Goal, Request};
+use argand::plan::{Goal, Plan, Request};
 use argand::theory::bounds::{self, Guarantee, Order};
 use argand::theory::variance::{Formula, PairStatistics, gaussian_advantage, rademacher_advantage};
 use argand::theory::{self, Sampling, Source};
@@ -173,7 +173,7 @@ pub(crate) fn kernel_error(
     in_precision_of!(&tables, measure(py, spec, &tables, features, threads))
 }
 
-/// The plan for rows that stand for `population` ones, as JSON.
+/// The plan for rows that stand for `population` ones: as JSON, as text, and why nothing is recommended, if so.
 #[pyfunction]
 #[pyo3(signature = (tables, *, distinct, dims, degree, gamma, coef0, target_error, n_components, methods, time_budget,
     max_components, population, seed, threads))]
@@ -194,16 +194,16 @@ pub(crate) fn plan(
     population: usize,
     seed: u64,
     threads: Option<usize>,
-) -> PyResult<String> {
+) -> PyResult<(String, String, Option<String>)> {
     fn make<T: Scalar + Element>(
         py: Python<'_>,
         request: Request,
         tables: &[Bound<'_, PyAny>],
         threads: Option<usize>,
-    ) -> PyResult<String> {
+    ) -> PyResult<Plan> {
         let tables = owned::<T>(tables)?;
         let plan = interruptible(py, threads, move || argand::plan::plan(&request, &inputs(&tables)?, |_| {}))?;
-        Ok(plan.map_err(value_error)?.to_json())
+        plan.map_err(value_error)
     }
     let goal = match (target_error, n_components) {
         (Some(target), None) => Goal::Error(target),
@@ -224,5 +224,6 @@ pub(crate) fn plan(
     (request.seed, request.sampling.seed) = (seed, seed);
     request.sampling.population = Some(population);
     request.validate().map_err(value_error)?;
-    in_precision_of!(&tables, make(py, request, &tables, threads))
+    let plan = in_precision_of!(&tables, make(py, request, &tables, threads))?;
+    Ok((plan.to_json(), plan.to_string(), plan.recommended.err().map(|unmet| unmet.to_string())))
 }

@@ -10,7 +10,6 @@ mod labels;
 mod libsvm;
 mod npy;
 mod parquet;
-mod parquet_footer;
 mod predicted;
 #[cfg(test)]
 mod tests;

@@ -71,8 +71,10 @@ class Plan:
         What else there is to know about these rows.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, table: str, unmet: str | None) -> None:
         plan = json.loads(text)
+        self._table = table.rstrip("\n")
+        self._unmet = unmet
         self.target_error: float | None = plan["target_error"]
         self.target_n_components: int | None = plan["target_features"]
         self.candidates = [
@@ -99,24 +101,11 @@ class Plan:
     def best(self) -> PolynomialSketch | TensorProductSketch:
         """The recommended sketch, not fitted."""
         if self.recommended is None:
-            raise ValueError("plan: no method reaches the goal")
+            raise ValueError(f"plan: {self._unmet}")
         return self.recommended.sketch()
 
     def __repr__(self) -> str:
-        width = max((len(c.method) for c in self.candidates), default=6)
-        lines = [f"  {'method':<{width}} {'D':>7}  {'predicted error':<19}{'features/M':>11}{'fit/M':>9}{'memory':>10}"]
-        for c in self.candidates:
-            mark = "*" if c is self.recommended else " "
-            error = f"{c.error:.4f} +- {1.96 * c.standard_error:.4f}{' m' if c.measured else ''}"
-            late = " " if c.in_time else "!"
-            lines.append(
-                f"{mark} {c.method:<{width}} {c.n_components:>7}  {error:<19}{_seconds(c.feature_seconds):>11}{late}"
-                f"{_seconds(c.fit_seconds):>8}{_bytes(c.memory_bytes):>10}"
-            )
-        lines += [f"  {method}: {reason}" for method, reason in self.rejected]
-        lines.append("* recommended, m measured because no closed form is known, /M seconds per million rows")
-        lines += [f"note: {note}" for note in self.notes]
-        return "\n".join(lines)
+        return self._table
 
     def plot(self, ax: Any = None) -> Any:
         """Plot error over time, one point per candidate. Needs matplotlib.
@@ -147,18 +136,6 @@ class Plan:
         if self.target_error is not None:
             ax.axhline(self.target_error, color="gray", linewidth=0.8)
         return ax
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds < 0.995 else f"{seconds:.1f} s" if seconds < 99.5 else f"{seconds:.0f} s"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
 
 
 def plan(
@@ -245,4 +222,4 @@ def plan(
         seed=seed,
         threads=threads_of(n_jobs),
     )
-    return Plan(found)
+    return Plan(*found)

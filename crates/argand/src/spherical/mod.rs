@@ -12,6 +12,7 @@
 mod bessel;
 mod density;
 mod fit;
+mod numerics;
 
 use serde::{Deserialize, Serialize};
 

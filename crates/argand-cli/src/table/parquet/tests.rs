@@ -1,4 +1,4 @@
-//! Parquet files that are written, read and damaged.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use arrow_array::builder::{FixedSizeListBuilder, Float32Builder};
 use arrow_array::{
@@ -7,10 +7,12 @@ use arrow_array::{
 };
 use half::f16;
 use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
+use parquet::basic::{BrotliLevel, Compression, GzipLevel, ZstdLevel};
+use parquet::file::properties::WriterProperties;
 
-use super::super::tests::{Numbers, Scratch, read_all, read_damaged};
 use super::*;
+use crate::table::tests::{Numbers, Scratch, read_all, read_damaged};
+use crate::table::{Columns, Writer};
 
 /// A file as other programs write it: compressed, with dictionaries, columns that could be null.
 fn parquet(columns: &[(&str, ArrayRef)], compression: Compression) -> Vec<u8> {
@@ -84,6 +86,38 @@ fn batches_groups_and_tiles_fit_together() {
     for max_rows in [1, 63, 64, 65, 500, 700, 10_000] {
         assert_eq!(read_all::<f64>(&scratch.path, max_rows).unwrap(), (4, expected.clone()));
     }
+}
+
+/// What other programs write.
+#[test]
+fn usual_compressions_are_read() {
+    let columns: [(&str, ArrayRef); 1] = [("x", Arc::new(Float64Array::from_iter_values((0..99).map(f64::from))))];
+    for compression in [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::GZIP(GzipLevel::default()),
+        Compression::ZSTD(ZstdLevel::default()),
+        Compression::LZ4,
+        Compression::LZ4_RAW,
+    ] {
+        let scratch = Scratch::new("x.parquet", parquet(&columns, compression));
+        let (width, values) = read_all::<f64>(&scratch.path, 9).unwrap();
+        assert_eq!((width, values.iter().sum::<f64>()), (1, 4851.0), "{compression}");
+    }
+}
+
+#[test]
+fn other_compressions_are_refused_with_their_column() {
+    let columns: [(&str, ArrayRef); 1] = [("weight", Arc::new(Float64Array::from(vec![1.0, 2.0])))];
+    let scratch = Scratch::new("x.parquet", parquet(&columns, Compression::SNAPPY));
+    let (builder, _, _) = open_checked(&scratch.path, ArrowReaderOptions::new()).unwrap();
+    let mut groups = builder.metadata().row_groups().to_vec();
+    let column = groups[0].column(0).clone().into_builder();
+    let column = column.set_compression(Compression::BROTLI(BrotliLevel::default())).build().unwrap();
+    groups[0] = groups[0].clone().into_builder().set_column_metadata(vec![column]).build().unwrap();
+    let metadata = ParquetMetaData::new(builder.metadata().file_metadata().clone(), groups);
+    let what = check_compression(&metadata).unwrap_err();
+    assert!(what.starts_with("column \"weight\" is compressed with BROTLI") && what.contains("zstd"), "{what}");
 }
 
 #[test]

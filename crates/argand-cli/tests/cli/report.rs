@@ -1,5 +1,4 @@
 //! The page of `argand reproduce`, looked at in a real browser. Screenshots stay in `target/tmp/report`.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -1,6 +1,9 @@
 //! Kernel error and test error of Gaussian process classification, all sketches beside each other.
 
-use std::collections::BTreeMap;
+mod grid;
+mod reference;
+mod verdicts;
+
 use std::sync::Arc;
 
 use argand::rng::StreamVersion;
@@ -12,10 +15,11 @@ use argand_learn::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{METHODS, half_and_half, mean_and_deviation, methods};
+use self::grid::Grid;
+use super::{METHODS, half_and_half, methods};
 use crate::data::{Dataset, Part, shuffled};
 use crate::figure::{Figure, Panel, Scale, Series};
-use crate::outcome::{Agreement, Outcome};
+use crate::outcome::Outcome;
 use crate::span::{self, Spanned};
 use crate::units::{self, Sharing};
 use crate::{Context, Error, files, or_usual};
@@ -214,103 +218,6 @@ fn classify(pipeline: &Pipeline<f32>, train: &Part, test: &Part, classes: usize)
     Ok([wrong as f64 / test.labels.len() as f64, loss])
 }
 
-/// The seeds of one cell of the grid.
-type Cell<'a> = (&'a str, String, usize, usize, &'a str);
-
-struct Grid<'a> {
-    cells: BTreeMap<Cell<'a>, Vec<&'a Record>>,
-}
-
-impl<'a> Grid<'a> {
-    fn new(records: &'a [Record]) -> Self {
-        let mut cells: BTreeMap<Cell<'a>, Vec<&Record>> = BTreeMap::new();
-        for record in records {
-            let cell = (&*record.dataset, record.scaling.to_string(), record.p, record.features, &*record.method);
-            cells.entry(cell).or_default().push(record);
-        }
-        Self { cells }
-    }
-
-    /// Mean and standard error of a cell.
-    fn mean(&self, cell: &Cell<'a>, of: fn(&Record) -> f64) -> Option<(f64, f64)> {
-        let values: Vec<f64> = self.cells.get(cell)?.iter().map(|record| of(record)).collect();
-        let (mean, deviation) = mean_and_deviation(&values);
-        Some((mean, deviation / (values.len() as f64).sqrt()))
-    }
-
-    /// Numbers of features in a set.
-    fn features(&self, set: &str, scaling: &str) -> Vec<usize> {
-        let mut features: Vec<usize> =
-            self.cells.keys().filter(|cell| cell.0 == set && cell.1 == scaling).map(|cell| cell.3).collect();
-        features.sort_unstable();
-        features.dedup();
-        features
-    }
-
-    /// The logarithm of a mean, and its standard error.
-    fn log_mean(&self, cell: &Cell<'a>, of: fn(&Record) -> f64) -> Option<Log> {
-        let (mean, error) = self.mean(cell, of)?;
-        // An error of zero has no logarithm.
-        (mean > 0.0).then(|| Log { value: mean.ln(), error: error / mean })
-    }
-
-    /// One method's mean over another's, as the geometric mean over D.
-    fn ratio(
-        &self,
-        (set, scaling): (&'a str, &str),
-        degree: usize,
-        pair: [&'a str; 2],
-        of: fn(&Record) -> f64,
-    ) -> Option<Log> {
-        let ratios = self.features(set, scaling).into_iter().filter_map(|features| {
-            let [one, other] =
-                pair.map(|method| self.log_mean(&(set, scaling.to_owned(), degree, features, method), of));
-            Some(one?.minus(other?))
-        });
-        let (count, sum) = ratios.fold((0.0, None), |(count, sum): (f64, Option<Log>), ratio| {
-            (count + 1.0, Some(sum.map_or(ratio, |sum| sum.plus(ratio))))
-        });
-        sum.map(|sum| Log { value: sum.value / count, error: sum.error / count })
-    }
-}
-
-/// The logarithm of something positive, with its standard error.
-#[derive(Debug, Clone, Copy)]
-struct Log {
-    value: f64,
-    error: f64,
-}
-
-impl Log {
-    fn plus(self, other: Self) -> Self {
-        Self { value: self.value + other.value, error: self.error.hypot(other.error) }
-    }
-
-    fn minus(self, other: Self) -> Self {
-        self.plus(Self { value: -other.value, ..other })
-    }
-}
-
-/// A ratio that the paper says to be below 1, or above.
-struct Expected {
-    name: String,
-    ratio: Option<Log>,
-    below: bool,
-}
-
-/// Whether all ratios are where they are expected.
-fn judge(expected: &[Expected]) -> Option<(String, Agreement)> {
-    let (mut words, mut numbers) = (Vec::new(), Vec::new());
-    for Expected { name, ratio, below } in expected {
-        let Log { value, error } = (*ratio)?;
-        // One seed has no error to be judged by.
-        let within = if error.is_finite() { format!(" ± {:.2}", value.exp() * error) } else { String::new() };
-        words.push(format!("{name} {:.2}{within}", value.exp()));
-        numbers.push((if *below { value } else { -value }, error));
-    }
-    Some((words.join(", "), Agreement::of_negative(&numbers)))
-}
-
 const KERNEL: fn(&Record) -> f64 = |record| record.kernel_error;
 const TEST: fn(&Record) -> f64 = |record| record.test_error;
 
@@ -340,9 +247,9 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
         outcome.draw(&context.settings.out, &figure(&grid, set, scaling, records))?;
     }
     for (set, scaling) in &groups {
-        verdicts(&mut outcome, &grid, (set, scaling));
+        verdicts::verdicts(&mut outcome, &grid, (set, scaling));
     }
-    compare(context, &mut outcome, &grid)?;
+    reference::compare(context, &mut outcome, &grid)?;
     Ok(outcome)
 }
 
@@ -384,164 +291,34 @@ fn figure(grid: &Grid<'_>, set: &str, scaling: &str, records: &[Record]) -> Figu
     }
 }
 
-fn verdicts(outcome: &mut Outcome, grid: &Grid<'_>, group: (&str, &str)) {
-    let (set, scaling) = group;
-    const PAIRS: [[&str; 2]; 3] =
-        [["ctr-gaussian", "gaussian"], ["ctr-rademacher", "rademacher"], ["ctr-product-srht", "product-srht"]];
-    let mut claim = |claim: &str, expected: Vec<Expected>| {
-        if let Some((found, agreement)) = judge(&expected) {
-            outcome.verdict(claim, format!("{set}, {scaling}: {found}"), agreement);
-        }
-    };
-    let over = |degree: usize, pair: [&'static str; 2], of: fn(&Record) -> f64, below: bool| Expected {
-        name: format!("{} over {} at p = {degree}:", pair[0], pair[1]),
-        ratio: grid.ratio(group, degree, pair, of),
-        below,
-    };
-    let non_negative = scaling == Scaling::NonNegative.to_string();
-    claim(
-        if non_negative {
-            "CtR sketches generally have lower kernel errors than their real analogs (Sec. 5.2)."
-        } else {
-            "CtR sketches lead to some improvements over their real analogs even for zero-centred data (App. D)."
-        },
-        [3, 7].iter().flat_map(|&degree| PAIRS.map(|pair| over(degree, pair, KERNEL, true))).collect(),
-    );
-    if !non_negative {
-        return;
-    }
-    claim(
-        "The advantage of CtR sketches in kernel errors is larger for p = 7 than for p = 3 (Sec. 5.2).",
-        PAIRS
-            .map(|pair| {
-                let [low, high] = [3, 7].map(|degree| grid.ratio(group, degree, pair, KERNEL));
-                let ratio = high.zip(low).map(|(high, low)| high.minus(low));
-                Expected { name: format!("ratio for {} at p = 7 over that at p = 3:", pair[0]), ratio, below: true }
-            })
-            .into(),
-    );
-    claim(
-        "CtR sketches have lower test errors than their real analogs at p = 7 (Sec. 5.2).",
-        PAIRS.map(|pair| over(7, pair, TEST, true)).into(),
-    );
-    const TREES: [[&str; 2]; 2] =
-        [["hierarchical-ctr-product-srht", "ctr-product-srht"], ["hierarchical-tensor-sketch", "tensor-sketch"]];
-    claim(
-        "Hierarchical sketches improve kernel errors for p = 7 only, and are worse for p = 3 (Sec. 5.2).",
-        [3, 7].iter().flat_map(|&degree| TREES.map(|pair| over(degree, pair, KERNEL, degree == 7))).collect(),
-    );
-    const CRAFT: [[&str; 2]; 3] = [
-        ["craft-product-srht", "product-srht"],
-        ["craft-ctr-product-srht", "ctr-product-srht"],
-        ["craft-tensor-sketch", "tensor-sketch"],
-    ];
-    claim(
-        "CRAFT maps always improve kernel errors (Sec. 5.2).",
-        [3, 7].iter().flat_map(|&degree| CRAFT.map(|pair| over(degree, pair, KERNEL, true))).collect(),
-    );
-    let features = grid.features(set, scaling);
-    if let [low, .., high] = features[..] {
-        let fall = |method: &'static str| {
-            let [low, high] =
-                [low, high].map(|features| grid.log_mean(&(set, scaling.to_owned(), 3, features, method), KERNEL));
-            Some(high?.minus(low?))
-        };
-        claim(
-            "SRF is biased: for p = 3 the kernel errors of the others fall faster with D than that of SRF, which stagnates (Sec. 5.2).",
-            ["ctr-product-srht", "tensor-sketch"]
-                .map(|method| Expected {
-                    name: format!("error at D = {high} over that at {low}, {method} over srf:"),
-                    ratio: fall(method).zip(fall("srf")).map(|(method, spherical)| method.minus(spherical)),
-                    below: true,
-                })
-                .into(),
-        );
-    }
-}
-
-/// How far two means are apart, in standard errors of their difference. Both scatter alike: their variances are pooled, where the
-/// authors' is known.
-fn score(ours: &[f64], theirs: crate::reference::TheirMean) -> f64 {
-    let (mean, deviation) = mean_and_deviation(ours);
-    let (own, other) = (ours.len() as f64, theirs.seeds);
-    let variance = match theirs.deviation {
-        Some(known) if other > 1.0 => {
-            ((own - 1.0) * deviation.powi(2) + (other - 1.0) * known.powi(2)) / (own + other - 2.0)
-        }
-        _ => deviation.powi(2),
-    };
-    (mean - theirs.mean) / (variance * (1.0 / own + 1.0 / other)).sqrt()
-}
-
-/// |z| up to this is agreement: among the some 500 comparisons of a set, one beyond it is expected in 30 such tables if all is well.
-const FURTHEST: f64 = 4.0;
-
-/// Ours beside the authors', method by method.
-fn compare(context: &Context<'_>, outcome: &mut Outcome, grid: &Grid<'_>) -> Result<(), Error> {
-    let Some(reference) = &context.settings.reference else { return Ok(()) };
-    let mut lines: BTreeMap<(&str, usize, &str), Vec<[f64; 3]>> = BTreeMap::new();
-    for ((set, scaling, degree, features, method), records) in &grid.cells {
-        // The authors' CIFAR-10 features came from another network.
-        if *scaling != Scaling::NonNegative.to_string() || records.len() < 2 || set.starts_with("cifar") {
-            continue;
-        }
-        let theirs = reference.find(set, *degree, *features, method.parse()?);
-        let of = [KERNEL, TEST, |record: &Record| record.negative_log_likelihood];
-        let mut scores = [f64::NAN; 3];
-        for ((slot, theirs), of) in scores.iter_mut().zip(theirs).zip(of) {
-            if let Some(theirs) = theirs {
-                *slot = score(&records.iter().map(|record| of(record)).collect::<Vec<_>>(), theirs);
-            }
-        }
-        if scores.iter().any(|score| score.is_finite()) {
-            lines.entry((set, *degree, method)).or_default().push(scores);
-        }
-    }
-    let order = |name: &str| METHODS.iter().position(|&method| method == name);
-    let mut sorted: Vec<_> = lines.into_iter().collect();
-    sorted.sort_by_key(|((set, degree, method), _)| (*set, *degree, order(method)));
-    let text = |scores: &[[f64; 3]], at: usize| {
-        let known: Vec<f64> = scores.iter().map(|score| score[at]).filter(|score| score.is_finite()).collect();
-        let worst = known.iter().copied().fold(0.0, |worst: f64, z| if z.abs() > worst.abs() { z } else { worst });
-        let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
-        if known.is_empty() { "–".to_owned() } else { format!("{mean:+.1} ({worst:+.1})") }
-    };
-    let rows: Vec<[String; 7]> = (sorted.iter())
-        .map(|((set, degree, method), scores)| {
-            let all = scores.iter().flatten().filter(|score| score.is_finite());
-            let beyond = all.filter(|score| score.abs() > FURTHEST).count();
-            let word = if beyond == 0 { "agrees".to_owned() } else { format!("{beyond} beyond {FURTHEST}") };
-            [
-                (*set).to_owned(),
-                degree.to_string(),
-                (*method).to_owned(),
-                text(scores, 0),
-                text(scores, 1),
-                text(scores, 2),
-                word,
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
-    let all: Vec<f64> =
-        sorted.iter().flat_map(|(_, scores)| scores.iter().flatten()).copied().filter(|z| z.is_finite()).collect();
-    let beyond = all.iter().filter(|z| z.abs() > FURTHEST).count();
-    let worst = all.iter().fold(0.0, |worst: f64, z| worst.max(z.abs()));
-    outcome.verdict(
-        "The authors' own numbers (non-negative data).",
-        format!("{} comparisons, {beyond} of them further apart than {FURTHEST} standard errors; the furthest is {worst:.1}", all.len()),
-        Agreement::of(beyond == 0),
-    );
-    outcome.table(
-        "Difference to the authors' means in standard errors: mean over D (and the furthest). Where they give one seed only, ours stands for its scatter.",
-        ["set", "p", "method", "kernel error", "test error", "log-likelihood", "verdict"],
-        rows,
-    );
-    Ok(())
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod tests;
+mod tests {
+    use super::*;
+
+    pub(super) fn record(method: &str, features: usize, seed: u64, kernel_error: f64) -> Record {
+        Record {
+            dataset: "set".to_owned(),
+            data: "data".to_owned(),
+            scaling: Scaling::NonNegative,
+            p: 3,
+            features,
+            method: method.to_owned(),
+            seed,
+            kernel_error,
+            test_error: 0.1,
+            negative_log_likelihood: 0.2,
+        }
+    }
+
+    /// Another set with another degree adds nothing.
+    #[test]
+    fn figures_are_of_one_set() {
+        let other = Record { dataset: "other".to_owned(), p: 7, ..record("b", 128, 0, 0.1) };
+        let records = [record("a", 64, 0, 0.1), other];
+        let figure = figure(&Grid::new(&records), "set", "non-negative", &records);
+        let titles: Vec<&str> = figure.panels.iter().map(|panel| &*panel.title).collect();
+        assert_eq!(titles, ["set, non-negative, p = 3"; 2]);
+        assert!(figure.panels.iter().all(|panel| panel.series.len() == 1));
+    }
+}

@@ -1,13 +1,10 @@
 //! `argand reproduce` as its users meet it.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
-mod support;
 
 use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::*;
+use crate::support::*;
 
 const SMALL: &str =
     "--dataset digits --method gaussian,ctr-product-srht,srf --features 32,64 --degree 3 --seeds 3 --quiet";

@@ -1,6 +1,4 @@
 //! What the suites share: a folder to work in, and tables to put there.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "every suite has this module, and uses some of it")]
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

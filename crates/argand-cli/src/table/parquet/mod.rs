@@ -1,5 +1,11 @@
 //! Parquet: columns stored one after the other within groups of rows.
 
+mod footer;
+mod labels;
+#[cfg(test)]
+mod tests;
+mod writer;
+
 use std::cell::Cell;
 use std::fs::File;
 use std::io::Seek;
@@ -17,35 +23,19 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
-use parquet::basic::Repetition;
-use parquet::data_type::DataType as Physical;
+use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::Type;
 
-use super::labels::{Label, only_column};
-use super::{Block, Columns, Element, Progress, Reader, Stored, Writer, open_file, parquet_footer, position};
+pub(super) use self::labels::ParquetLabels;
+pub(super) use self::writer::ParquetWriter;
+use super::{Block, Element, Progress, Reader, Stored, open_file, position};
 use crate::failure::Failure;
-use crate::output::AtomicFile;
 
 /// Bytes of decoded columns held at a time.
 const BATCH: usize = 1 << 23;
-/// Labels decoded at a time.
-const LABEL_BATCH: usize = 1 << 13;
 /// Rows turned from columns into rows at a time, so that the lines of the cache they share are still in it.
 const TILE: usize = 64;
-/// Columns turned from rows into columns at a time, for the same reason.
-const STRIP: usize = 16;
-/// Bytes of rows gathered into one group.
-const GROUP: usize = 1 << 24;
-/// In wide tables a group grows until every column has this many bytes, up to four times the above. The description of
-/// a column in a group stays in memory to the end, for the writer and for every reader: some 700 bytes each.
-const GROUP_COLUMN: usize = 1 << 16;
-/// The most columns that are written; a column takes 1500 bytes of memory even in a file of one row.
-const MOST_COLUMNS: usize = 1 << 20;
-
 /// Reads a Parquet file of numeric columns.
 ///
 /// Rows need all columns at once, so that besides a batch one page of every column is in memory: as most programs write
@@ -69,12 +59,28 @@ fn open_checked(
     options: ArrowReaderOptions,
 ) -> Result<(ParquetRecordBatchReaderBuilder<File>, u64, u64), Failure> {
     let (mut file, total) = open_file(path)?;
-    parquet_footer::check(&mut file, total).map_err(|what| Failure::input(path, what))?;
+    footer::check(&mut file, total).map_err(|what| Failure::input(path, what))?;
     file.rewind().map_err(|error| Failure::io(path, "read", &error))?;
     let builder = guarded(path, || ParquetRecordBatchReaderBuilder::try_new_with_options(file, options))?;
     let rows = check_sizes(builder.metadata(), total);
     let rows = rows.ok_or_else(|| Failure::input(path, "has a damaged footer"))?;
+    check_compression(builder.metadata()).map_err(|what| Failure::input(path, what))?;
     Ok((builder, rows, total))
+}
+
+/// Whether all columns can be decompressed.
+fn check_compression(metadata: &ParquetMetaData) -> Result<(), String> {
+    let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
+    let unknown = columns
+        .map(|column| (column, column.compression()))
+        .find(|(_, compression)| matches!(compression, Compression::BROTLI(_) | Compression::LZO));
+    unknown.map_or(Ok(()), |(column, compression)| {
+        let expected = "write the file with snappy, gzip, lz4, zstd or no compression";
+        Err(format!(
+            "column {:?} is compressed with {compression}, which is not read; {expected}",
+            column.column_path().string()
+        ))
+    })
 }
 
 /// The names of the columns.
@@ -151,106 +157,6 @@ impl ParquetReader {
         }
         (self.batch, self.next_in_batch) = (batch, 0);
         Ok(true)
-    }
-}
-
-/// Reads one column of a Parquet file as labels.
-pub(super) struct ParquetLabels {
-    path: PathBuf,
-    batches: ParquetRecordBatchReader,
-    name: String,
-    column: Option<Arc<dyn Array>>,
-    next_in_column: usize,
-    next_row: u64,
-    rows: u64,
-}
-
-impl ParquetLabels {
-    /// The column of this name, or the only one.
-    pub(super) fn open(path: &Path, column: Option<&str>) -> Result<Self, Failure> {
-        // Without what Arrow adds to a file, text is plain text, however it was in memory.
-        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let (builder, rows, _) = open_checked(path, options)?;
-        let names = names_of(builder.schema());
-        let index = match column {
-            Some(name) => position(path, &names, name)?,
-            None => only_column(path, names.len())?,
-        };
-        let kind = builder.schema().field(index).data_type();
-        if !(kind.is_integer() || kind.is_floating() || matches!(kind, DataType::Boolean | DataType::Utf8)) {
-            let what = format!("column {:?} has type {kind}; labels are numbers or text", names[index]);
-            return Err(Failure::input(path, what));
-        }
-        let mask = ProjectionMask::roots(builder.parquet_schema(), [index]);
-        let builder = builder.with_projection(mask).with_batch_size(LABEL_BATCH);
-        let batches = guarded(path, || builder.build())?;
-        let (path, name) = (path.to_path_buf(), names[index].clone());
-        Ok(Self { path, batches, name, column: None, next_in_column: 0, next_row: 0, rows })
-    }
-
-    pub(super) fn rows(&self) -> u64 {
-        self.rows
-    }
-
-    /// Hands the labels of the next rows to `take`, which may object; returns how many there were.
-    pub(super) fn read(
-        &mut self,
-        max_rows: usize,
-        take: &mut dyn FnMut(Label<'_>) -> Result<(), String>,
-    ) -> Result<usize, Failure> {
-        for row in 0..max_rows {
-            let column = match self.column.take().filter(|column| self.next_in_column < column.len()) {
-                Some(column) => column,
-                None => {
-                    let next = guarded(&self.path, || self.batches.next().transpose().map_err(ParquetError::from))?;
-                    let Some(batch) = next.filter(|batch| batch.num_rows() > 0 && batch.num_columns() == 1) else {
-                        return Ok(row);
-                    };
-                    self.next_in_column = 0;
-                    Arc::clone(batch.column(0))
-                }
-            };
-            label_at(column.as_ref(), self.next_in_column).and_then(&mut *take).map_err(|what| {
-                let place = format!("row {} (counted from 0), column {:?}", self.next_row, self.name);
-                Failure::input(&self.path, format!("{place} {what}"))
-            })?;
-            self.next_in_column += 1;
-            self.next_row += 1;
-            self.column = Some(column);
-        }
-        Ok(max_rows)
-    }
-}
-
-fn label_at(column: &dyn Array, row: usize) -> Result<Label<'_>, String> {
-    fn integer<N: ArrowPrimitiveType<Native: TryInto<i64> + Stored>>(
-        column: &dyn Array,
-        row: usize,
-    ) -> Result<Label<'static>, String> {
-        let value = column.as_primitive::<N>().value(row);
-        value.try_into().map_or_else(|_| Label::from_number(value.to_element()), |integer| Ok(Label::Integer(integer)))
-    }
-    fn number<N: ArrowPrimitiveType<Native: Stored>>(column: &dyn Array, row: usize) -> Result<Label<'static>, String> {
-        Label::from_number(column.as_primitive::<N>().value(row).to_element())
-    }
-    if column.is_null(row) {
-        return Err("is null; fill it in or drop the row".to_owned());
-    }
-    match column.data_type() {
-        DataType::Boolean => Ok(Label::Integer(column.as_boolean().value(row).into())),
-        DataType::Utf8 => Label::from_text(column.as_string::<i32>().value(row)),
-        DataType::Float16 => number::<Float16Type>(column, row),
-        DataType::Float32 => number::<Float32Type>(column, row),
-        DataType::Float64 => number::<Float64Type>(column, row),
-        DataType::Int8 => integer::<Int8Type>(column, row),
-        DataType::Int16 => integer::<Int16Type>(column, row),
-        DataType::Int32 => integer::<Int32Type>(column, row),
-        DataType::Int64 => integer::<Int64Type>(column, row),
-        DataType::UInt8 => integer::<UInt8Type>(column, row),
-        DataType::UInt16 => integer::<UInt16Type>(column, row),
-        DataType::UInt32 => integer::<UInt32Type>(column, row),
-        DataType::UInt64 => integer::<UInt64Type>(column, row),
-        other => Err(format!("has type {other}; the file is damaged")),
     }
 }
 
@@ -409,97 +315,7 @@ fn guarded<R>(path: &Path, run: impl FnOnce() -> Result<R, ParquetError>) -> Res
     }
 }
 
-/// Writes a Parquet file of float columns, uncompressed: features look like noise to a compressor.
-pub(super) struct ParquetWriter<T: Element> {
-    path: PathBuf,
-    file: SerializedFileWriter<AtomicFile>,
-    width: usize,
-    /// The rows of the group that is being gathered, and how many elements make it full.
-    group: Vec<T>,
-    full: usize,
-}
-
-impl<T: Element> ParquetWriter<T> {
-    pub(super) fn create(path: &Path, columns: Columns) -> Result<Self, Failure> {
-        let width = columns.width();
-        if width > MOST_COLUMNS {
-            let what = format!("Parquet is not made for {width} columns, at most {MOST_COLUMNS}; write .npy");
-            return Err(Failure::input(path, what));
-        }
-        let file = AtomicFile::create(path)?;
-        let bytes = (width * GROUP_COLUMN).clamp(GROUP, 4 * GROUP);
-        let full = (bytes / size_of::<T>() / width.max(1)).max(1) * width;
-        let open = || {
-            let column = |name: String| {
-                Type::primitive_type_builder(&name, T::Parquet::get_physical_type())
-                    .with_repetition(Repetition::REQUIRED)
-                    .build()
-                    .map(Arc::new)
-            };
-            let fields = columns.names().map(column).collect::<Result<_, _>>()?;
-            let schema = Type::group_type_builder("schema").with_fields(fields).build()?;
-            let properties = WriterProperties::builder()
-                .set_dictionary_enabled(false)
-                .set_statistics_enabled(EnabledStatistics::None)
-                .set_offset_index_disabled(true)
-                .build();
-            SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))
-        };
-        let file = open().map_err(|error| cannot_write(path, &error))?;
-        Ok(Self { path: path.to_path_buf(), file, width, group: Vec::new(), full })
-    }
-
-    /// Writes the rows gathered so far as one group.
-    fn write_group(&mut self) -> Result<(), ParquetError> {
-        let rows = self.group.len() / self.width;
-        let mut columns = vec![T::default(); rows * STRIP.min(self.width)];
-        let mut group = self.file.next_row_group()?;
-        for start in (0..self.width).step_by(STRIP) {
-            let count = STRIP.min(self.width - start);
-            for (index, row) in self.group.chunks_exact(self.width).enumerate() {
-                for (column, &element) in row[start..start + count].iter().enumerate() {
-                    columns[column * rows + index] = element;
-                }
-            }
-            for column in columns.chunks_exact(rows).take(count) {
-                let Some(mut chunk) = group.next_column()? else { break };
-                chunk.typed::<T::Parquet>().write_batch(column, None, None)?;
-                chunk.close()?;
-            }
-        }
-        group.close()?;
-        self.group.clear();
-        Ok(())
-    }
-}
-
-impl<T: Element> Writer<T> for ParquetWriter<T> {
-    fn write(&mut self, mut rows: &[T]) -> Result<(), Failure> {
-        debug_assert!(rows.len().is_multiple_of(self.width), "whole rows");
-        while !rows.is_empty() {
-            let (taken, rest) = rows.split_at(rows.len().min(self.full - self.group.len()));
-            self.group.extend_from_slice(taken);
-            rows = rest;
-            if self.group.len() == self.full {
-                self.write_group().map_err(|error| cannot_write(&self.path, &error))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
-        if !self.group.is_empty() {
-            self.write_group().map_err(|error| cannot_write(&self.path, &error))?;
-        }
-        self.file.into_inner().map_err(|error| cannot_write(&self.path, &error))?.commit()
-    }
-}
-
 /// What keeps the `parquet` crate from writing is the system: the rows are plain numbers.
 pub(super) fn cannot_write(path: &Path, error: &ParquetError) -> Failure {
     Failure::Other(format!("{}: cannot write: {error}", path.display()))
 }
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod tests;

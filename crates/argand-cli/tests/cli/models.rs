@@ -1,7 +1,4 @@
 //! `argand fit`, `predict` and `evaluate` as their users meet them.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
-mod support;
 
 use std::fs;
 use std::process::Stdio;
@@ -13,7 +10,7 @@ use argand::{Input, Rows, Spec};
 use argand_learn::{Gram, Labels, Recipe, Ridge, Targets};
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray};
 
-use support::*;
+use crate::support::*;
 
 /// Points in the plane, away from the axes, and whether their coordinates have the same sign: no line separates the two
 /// classes, a polynomial of degree 2 does.

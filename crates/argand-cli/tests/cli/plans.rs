@@ -1,0 +1,128 @@
+//! `argand plan` and `argand verify`.
+
+use argand::Spec;
+
+use crate::support::*;
+
+/// Rows of unit norm in `unit.npy`, for the paper's kernel.
+fn with_unit_rows(rows: usize, columns: usize) -> Workspace {
+    let mut data: Vec<f32> = (0..rows * columns).map(|i| (i * 7919 % 1009) as f32 / 1009.0).collect();
+    for row in data.chunks_exact_mut(columns) {
+        let norm = row.iter().map(|value| value * value).sum::<f32>().sqrt();
+        row.iter_mut().for_each(|value| *value /= norm);
+    }
+    let workspace = Workspace::new();
+    let bytes: Vec<u8> = data.iter().flat_map(|value| value.to_le_bytes()).collect();
+    workspace.write("unit.npy", npy("<f4", rows, columns, &bytes));
+    workspace
+}
+
+/// The recommended command is what the table says, and works.
+#[test]
+fn a_plan_is_a_table_and_a_command() {
+    let workspace = with_unit_rows(300, 12);
+    let plan =
+        workspace.succeed("plan unit.npy --degree 3 --gamma 0.5 --coef0 0.5 --target-error 0.1 --save-spec s.json");
+    for word in [
+        "ctr-product-srht",
+        "tensor-sketch",
+        "craft-ctr-product-srht",
+        "srf",
+        "predicted error",
+        "300 rows x 12 columns",
+    ] {
+        assert!(plan.stdout.contains(word), "{word}: {}", plan.stdout);
+    }
+    let command = plan.stdout.lines().find_map(|line| line.trim().strip_prefix("argand ")).unwrap();
+    workspace.succeed(command);
+    workspace.succeed("transform unit.npy -o saved.npy --spec s.json");
+    assert_eq!(workspace.read("z.npy"), workspace.read("saved.npy"));
+}
+
+#[test]
+fn a_plan_for_programs_is_json() {
+    let workspace = with_unit_rows(200, 6);
+    let answer =
+        workspace.succeed("plan unit.npy unit.npy --features 64 --json --method ctr-product-srht,gaussian --threads 1");
+    let plan: serde_json::Value = serde_json::from_str(&answer.stdout).unwrap();
+    assert_eq!(plan["candidates"].as_array().map(Vec::len), Some(2));
+    let best = usize::try_from(plan["recommended"].as_u64().unwrap()).unwrap();
+    let spec = Spec::from_json(&plan["candidates"][best]["spec"].to_string()).unwrap();
+    assert_eq!((spec.features, spec.kernel.degree, spec.inputs.as_slice()), (64, 2, &[6, 6][..]));
+}
+
+/// Only a sample of many rows is kept, and every row has the same chance to be in it.
+#[test]
+fn many_rows_are_sampled() {
+    let workspace = with_unit_rows(9000, 3);
+    let answer = workspace.succeed("plan unit.npy --degree 3 --features 32 --method ctr-product-srht");
+    assert!(answer.stdout.contains("on 9,000 rows x 3 columns\n"), "{}", answer.stdout);
+    assert!(answer.stdout.contains("on 512 random rows"), "{}", answer.stdout);
+    let answer = workspace.succeed("plan unit.npy --degree 3 --features 32 --rows 100 --method ctr-product-srht");
+    assert!(answer.stdout.contains("on 100 rows x 3 columns\n"), "{}", answer.stdout);
+    let sparse: String = (0..5000).map(|row| format!("1 {}:1 {}:0.5\n", row % 7 + 1, row % 90 + 20)).collect();
+    workspace.write("x.libsvm", sparse);
+    let answer = workspace.succeed("plan x.libsvm --degree 2 --features 32 --method tensor-sketch,ctr-product-srht");
+    assert!(answer.stdout.contains("on 5,000 rows x 109 columns\n"), "{}", answer.stdout);
+}
+
+#[test]
+fn plans_that_cannot_be_made_are_refused() {
+    let workspace = with_unit_rows(20, 3);
+    for (arguments, words) in [
+        ("plan unit.npy", &["--target-error", "--features"][..]),
+        ("plan unit.npy --target-error 0.1 --features 8", &["cannot be used with"]),
+        ("plan unit.npy --target-error 0", &["--target-error", "positive"]),
+        ("plan unit.npy --target-error -1", &["--target-error", "positive"]),
+        ("plan unit.npy --features 1", &["--features", "2"]),
+        ("plan unit.npy --features 8 --degree 0", &["--degree"]),
+        ("plan unit.npy --features 8 --gamma -1", &["--gamma"]),
+        ("plan unit.npy --features 8 --rows 0", &["--rows"]),
+        ("plan unit.npy --features 8 --time-budget 0", &["--time-budget"]),
+        ("plan unit.npy --features 8 --method complex-gaussian", &["--method", "real"]),
+        ("plan unit.npy --features 8 --method magic", &["magic"]),
+        ("plan missing.npy --features 8", &["missing.npy"]),
+        ("plan unit.npy unit.npy --degree 3 --features 8", &["--degree"]),
+        ("plan unit.npy --features 8 --save-spec unit.npy", &["--save-spec", "another file"]),
+        ("plan unit.npy --features 99999999999", &["--features"]),
+        ("plan unit.npy --features 8 --gamma 0", &["unit.npy", "zero"]),
+        ("verify unit.npy --sketches 3", &["--sketches"]),
+        ("verify unit.npy --pairs 0", &["--pairs"]),
+        ("verify unit.npy --features 7", &["--features", "even"]),
+        ("verify unit.npy --rows 1", &["unit.npy", "2 rows"]),
+    ] {
+        workspace.refuse(arguments, words);
+    }
+    // The table is shown all the same.
+    let answer =
+        workspace.run("plan unit.npy --target-error 1e-9 --max-features 64 --save-spec s.json --method gaussian");
+    assert_eq!((answer.code, workspace.names()), (Some(2), vec!["unit.npy".to_owned()]), "{answer:?}");
+    assert!(answer.stdout.contains("needs more than 64") && answer.stderr.contains("no method"), "{answer:?}");
+    let nan: Vec<u8> = [1.0_f32, f32::NAN, 1.0, 2.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+    workspace.write("nan.npy", npy("<f4", 2, 2, &nan));
+    workspace.refuse("plan nan.npy --features 8", &["nan.npy", "row 0, column 1", "NaN"]);
+    let huge: Vec<u8> = [1e30_f32, 1e30, 1.0, 2.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+    workspace.write("huge.npy", npy("<f4", 2, 2, &huge));
+    workspace.refuse("plan huge.npy --features 8 --degree 7", &["huge.npy", "overflows", "--gamma"]);
+}
+
+#[test]
+fn verify_says_that_sketches_agree_with_theory() {
+    let workspace = with_unit_rows(50, 5);
+    let answer = workspace.succeed("verify unit.npy --degree 3 --features 32 --sketches 400 --details");
+    assert_eq!(answer.stdout.matches(" agrees\n").count(), 7, "{}", answer.stdout);
+    assert!(
+        answer.stdout.contains("All agree with theory") && answer.stdout.contains("predicted"),
+        "{}",
+        answer.stdout
+    );
+    // No closed form, and a bias that is known.
+    let arguments = "verify unit.npy --degree 3 --gamma 0.5 --coef0 0.5 --features 32 --sketches 200";
+    let answer = workspace.succeed(&format!("{arguments} --method chain-ctr-product-srht,srf"));
+    assert!(answer.stdout.contains("no formula") && answer.stdout.contains("biased, by"), "{}", answer.stdout);
+    // Nothing is claimed that so few sketches cannot show.
+    let answer = workspace.succeed("verify unit.npy --degree 9 --features 32 --sketches 50 --method gaussian");
+    assert!(answer.stdout.contains("not judged") && answer.stdout.contains("would do"), "{}", answer.stdout);
+    workspace.succeed("plan unit.npy --degree 2 --features 32 --save-spec s.json");
+    workspace.succeed("verify unit.npy --spec s.json --sketches 100");
+}

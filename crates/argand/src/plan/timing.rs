@@ -1,0 +1,120 @@
+//! How long features and fits take on this machine.
+
+use std::time::{Duration, Instant};
+
+use argand_linalg::{View, ViewMut, product};
+
+use crate::error::Error;
+use crate::map::FeatureMap;
+use crate::rows::{Input, OwnedRows, RowsMut};
+use crate::scalar::Scalar;
+use crate::spec::{Base, Spec};
+use crate::theory::choose_rows;
+
+/// Rows on which times are measured.
+const TIMED_ROWS: usize = 2048;
+
+/// How long a measurement may take.
+const MEASUREMENT: Duration = Duration::from_millis(60);
+
+/// Measures the time of sketches on some rows.
+pub(super) struct Stopwatch<T> {
+    tables: Vec<OwnedRows<T>>,
+    /// Operations per second of matrix multiplication.
+    rate: f64,
+}
+
+impl<T: Scalar> Stopwatch<T> {
+    /// Takes rows to measure on, and measures the rate of matrix multiplication.
+    pub(super) fn new(inputs: &[Input<'_, T>], seed: u64) -> Self {
+        let rows = choose_rows(inputs[0].rows(), TIMED_ROWS, seed);
+        // Few rows are repeated: the time per row is that of many.
+        let rows: Vec<usize> = rows.iter().copied().cycle().take(TIMED_ROWS).collect();
+        Self {
+            tables: inputs.iter().map(|input| OwnedRows::take(input, &rows)).collect(),
+            rate: matrix_multiplication_rate(),
+        }
+    }
+
+    /// Seconds for one least-squares fit on the features of a million rows, dominated by ΦᵀΦ.
+    pub(super) fn fit_seconds(&self, spec: &Spec) -> f64 {
+        1e6 * (spec.features as f64).powi(2) / self.rate
+    }
+
+    /// Seconds for the features of a million rows.
+    pub(super) fn feature_seconds(&self, spec: &Spec) -> Result<f64, Error> {
+        // Dense weights take long to draw, and their cost is proportional to the features: some are enough.
+        let dense = matches!(spec.method.base(), Some(Base::Gaussian | Base::Rademacher));
+        let mut small = spec.clone();
+        while dense && small.features > 2048 {
+            small.features = (small.features / 2).next_multiple_of(2);
+        }
+        let sketch = small.sketch_within::<T>(u64::MAX)?;
+        let time = |rows: usize| -> Result<f64, Error> {
+            let taken: Vec<usize> = (0..rows).collect();
+            let tables: Vec<OwnedRows<T>> =
+                self.tables.iter().map(|table| OwnedRows::take(&table.view(), &taken)).collect();
+            let inputs: Vec<Input<'_, T>> = tables.iter().map(OwnedRows::view).collect();
+            let mut features = vec![T::ZERO; rows * small.features];
+            let seconds =
+                fastest(|| sketch.transform_into(&inputs, RowsMut::new(&mut features, rows, small.features)?))?;
+            Ok(seconds / rows as f64)
+        };
+        // A few rows tell how many can be measured in the time there is.
+        let few = TIMED_ROWS.min(64);
+        let per_row = time(few)?;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive number of rows")]
+        let affordable = (MEASUREMENT.as_secs_f64() / 4.0 / per_row) as usize;
+        let rows = affordable.min((1 << 22) / small.features).min(TIMED_ROWS);
+        let per_row = if rows > few { time(rows)? } else { per_row };
+        Ok(per_row * 1e6 * spec.features as f64 / small.features as f64)
+    }
+}
+
+/// The shortest time of `work`, in seconds.
+fn fastest(mut work: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    work()?;
+    let (begun, mut best) = (Instant::now(), f64::INFINITY);
+    while begun.elapsed() < MEASUREMENT {
+        let started = Instant::now();
+        work()?;
+        best = best.min(started.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+/// Operations per second of f32 matrix multiplication on all threads of the current pool.
+fn matrix_multiplication_rate() -> f64 {
+    const SIZE: usize = 384;
+    let work = || {
+        let a: Vec<f32> = (0..SIZE * SIZE).map(|at| ((at % SIZE * 7 + at / SIZE * 3) % 11) as f32 - 5.0).collect();
+        let (a, mut out) = (View::by_columns(&a, SIZE, SIZE), vec![0.0; SIZE * SIZE]);
+        for _ in 0..8 {
+            product(ViewMut::by_columns(&mut out, SIZE, SIZE), a.transpose(), a, 1.0);
+        }
+        out[0]
+    };
+    let seconds = fastest(|| {
+        rayon::broadcast(|_| std::hint::black_box(work()));
+        Ok(())
+    });
+    let operations = (8 * 2 * SIZE.pow(3) * rayon::current_num_threads()) as f64;
+    operations / seconds.unwrap_or(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::Rows;
+
+    /// Only what does not depend on the machine.
+    #[test]
+    fn times_grow_with_the_features() {
+        let x = [1.0_f32, 2.0, 3.0, 4.0];
+        let stopwatch = Stopwatch::new(&[Rows::new(&x, 2, 2).unwrap().into()], 0);
+        let spec = |features| Spec::polynomial(2).with_features(features);
+        assert_eq!(stopwatch.fit_seconds(&spec(64)), 4.0 * stopwatch.fit_seconds(&spec(32)));
+        let [few, many] = [16, 4096].map(|features| stopwatch.feature_seconds(&spec(features)).unwrap());
+        assert!(few > 0.0 && many > few, "{few} {many}");
+    }
+}
