@@ -265,7 +265,7 @@ def test_what_is_not_a_model_is_refused():
     with pytest.raises(ValueError, match="expected values, classes or classes apart, got rows"):
         _argand.Gram.empty(spec, "rows", 2)
     gram = _argand.Gram.empty(spec, "classes", 2)
-    with pytest.raises(ValueError, match='expected a file of kind ridge, .*, got "gram"'):
+    with pytest.raises(ValueError, match=r'expected a file of kind ridge, .*, got "gram"'):
         _argand.Model(*gram.__getnewargs__())
     features = np.eye(2, 8, dtype=np.float32)
     gram.update(features, np.array([0, 1], np.uint32), None)
