@@ -178,7 +178,7 @@ impl std::error::Error for Cause {
 /// Declares [`Argument`]: a variant and the library's name for each.
 macro_rules! arguments {
     ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
-        /// What an [`Error`] is about.
+        /// What an [`enum@Error`] is about.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Argument {
