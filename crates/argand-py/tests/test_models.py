@@ -6,6 +6,7 @@ import argand
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from argand import _argand
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -254,3 +255,22 @@ def test_zero_alpha_is_least_squares(regression):
     design = np.column_stack([X, np.ones(1000)])
     best = design @ np.linalg.lstsq(design, y)[0]
     np.testing.assert_allclose(model.predict(X), best, atol=1e-3)
+
+
+def test_what_is_not_a_model_is_refused():
+    """Unknown kinds of sums and of files are errors, not something else."""
+    spec = _argand.spec(
+        dims=[3], distinct=False, degree=2, gamma=1.0, coef0=0.0, n_components=8, method="gaussian", craft_dim=0, seed=0
+    )
+    with pytest.raises(ValueError, match="expected values, classes or classes apart, got rows"):
+        _argand.Gram.empty(spec, "rows", 2)
+    gram = _argand.Gram.empty(spec, "classes", 2)
+    with pytest.raises(ValueError, match=r'expected a file of kind ridge, .*, got "gram"'):
+        _argand.Model(*gram.__getnewargs__())
+    features = np.eye(2, 8, dtype=np.float32)
+    gram.update(features, np.array([0, 1], np.uint32), None)
+    model = gram.ridge(1.0, None)
+    assert model.settings == {"lambda": 1.0} and model.evidence is None
+    for ask in (model.probabilities, model.means_and_variances):
+        with pytest.raises(TypeError, match="a ridge model has no"):
+            ask(features, None)

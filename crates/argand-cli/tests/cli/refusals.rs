@@ -37,7 +37,7 @@ fn wrong_usage() {
         ("demo --features 32,33", &["--features: expected an even number"]),
         ("demo --features 2147483648", &["--features: expected fewer"]),
         ("demo --degree 0", &["--degree: expected 1 to"]),
-        ("demo --method ctr-srf", &["--method: expected", "srf with nothing before it"]),
+        ("demo --method ctr-srf", &["--method", "or srf, got \"ctr-srf\""]),
         ("demo --plot no/error.svg", &["no/error.svg: the folder no does not exist"]),
     ] {
         workspace.refuse(arguments, words);

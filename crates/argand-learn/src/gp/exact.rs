@@ -32,7 +32,7 @@ impl ExactGp {
     /// Classification; `kernel` is the n × n matrix of [`kernel_matrix`](argand::theory::kernel_matrix).
     ///
     /// # Errors
-    /// As [`GpClassifier::fit`].
+    /// As [`GpClassifier::fit`](crate::GpClassifier::fit).
     pub fn classes(kernel: &[f64], labels: &[u32], classes: usize, options: &GpOptions) -> Result<Self, Error> {
         check_classes(labels, classes)?;
         let mut counts = vec![0.0; classes];
@@ -53,7 +53,7 @@ impl ExactGp {
     /// Regression of one column of targets.
     ///
     /// # Errors
-    /// As [`GpRegressor::fit`].
+    /// As [`GpRegressor::fit`](crate::GpRegressor::fit).
     pub fn values(kernel: &[f64], targets: &[f64], variances: Variances) -> Result<Self, Error> {
         let variance = check_positive(Argument::Kernel, variances.kernel)?;
         let noise = check_positive(Argument::Noise, variances.noise)?;
