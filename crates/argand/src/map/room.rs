@@ -24,7 +24,7 @@ pub(super) struct Room {
     pub(super) tiles_per_block: usize,
     /// Lanes before and after a CRAFT projection.
     pub(super) craft: [usize; 2],
-    /// The number of operands of all joins, and the largest of one join.
+    /// The number of operands of all joins, and the most of one join.
     operands: usize,
     most_operands: usize,
     transforms: bool,
