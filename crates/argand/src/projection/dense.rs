@@ -27,7 +27,7 @@ const TILE_BYTES: usize = 16 << 20;
 
 /// Columns at a time: what panels have in common, [`TILES`] tiles of this length, stays in a first-level cache ...
 const DEPTH: usize = 144;
-/// ... while this many panels pass over them, whose sums stay in a second-level cache; fewer for vectors that are no longer.
+/// ... while this many panels pass over them, whose sums stay in a second-level cache; fewer for vectors no longer than that.
 const PANELS: usize = 48;
 const SHORT_PANELS: usize = 4;
 
