@@ -1,4 +1,4 @@
-//! Two tables about the same things, say images and captions, and the products of all of their columns.
+//! Two tables about the same items, say images and captions, and the products of all their columns.
 //!
 //! `cargo run --release --example distinct_inputs`
 
@@ -9,7 +9,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 }
 
 fn main() -> Result<(), argand::Error> {
-    // Row i of both tables is about thing i. The numbers of columns may differ.
+    // Row i of both tables describes item i. The numbers of columns may differ.
     let rows = 50;
     let (image_columns, text_columns) = (300, 64);
     let images: Vec<f64> = (0..rows * image_columns).map(|i| (0.11 * i as f64).sin() / 10.0).collect();
@@ -23,7 +23,7 @@ fn main() -> Result<(), argand::Error> {
     let z = sketch.transform(&[images.into(), texts.into()])?;
     let z = Rows::new(&z, rows, features)?;
 
-    // Things are alike where both their images and their texts are: inner products multiply.
+    // Items are alike if both their images and their texts are: inner products multiply.
     let (mut squared_error, mut squared_kernel) = (0.0, 0.0);
     for i in 0..rows {
         for j in 0..rows {

@@ -1,4 +1,4 @@
-//! From rows to features: what goes in, what comes out, and how good it is.
+//! From rows to features: what goes in, what comes out, and how accurate it is.
 //!
 //! `cargo run --release --example features`
 
@@ -14,12 +14,12 @@ fn main() -> Result<(), argand::Error> {
     let x: Vec<f32> = (0..rows * columns).map(|i| (0.37 * i as f32).sin()).collect();
     let table = Rows::new(&x, rows, columns)?;
 
-    // Say which kernel, (⟨x, y⟩/20 + 1)³, and how many features. The seed decides about the random numbers.
+    // Say which kernel, (⟨x, y⟩/20 + 1)³, and how many features. The seed determines the random numbers.
     let features = 2048;
     let spec =
         Spec::polynomial(columns).with_degree(3).with_gamma(0.05).with_coef0(1.0).with_features(features).with_seed(7);
 
-    // Draw the sketch once. Use it for all rows that are to be compared: those to learn from and those to predict.
+    // Draw the sketch once. Use it for all rows to be compared, in training and in prediction.
     let sketch = spec.sketch::<f32>()?;
     let z = sketch.transform(&[table.into()])?;
     assert_eq!(z.len(), rows * features);
@@ -30,7 +30,7 @@ fn main() -> Result<(), argand::Error> {
     println!("kernel of the first two rows: {estimate:.4} by features, {exact:.4} exactly");
     assert!((estimate - exact).abs() < 0.3);
 
-    // How far off is the whole 200 x 200 kernel matrix? And how far was it going to be, before anything was drawn?
+    // How far off is the whole 200 x 200 kernel matrix, and how far was it expected to be before anything was drawn?
     let error = theory::kernel_error(&spec, &[table.into()], Rows::new(&z, rows, features)?)?;
     let expected = theory::expected_error(&spec, &[table.into()], &theory::Sampling::default())?;
     println!("relative error of the kernel matrix: {error:.4}, expected {:.4}", expected.relative);

@@ -1,4 +1,4 @@
-//! Training through a sketch: `vjp_into` carries gradients from features back to the rows they were made of.
+//! Training through a sketch: `vjp_into` carries gradients from features back to their rows.
 //!
 //! The target is the product of the first two of eight columns. There are 36 products of two columns, and only 16 features: a model
 //! that is linear in the features has to learn, along with its weights, how much each column matters.
@@ -16,7 +16,7 @@ fn main() -> Result<(), argand::Error> {
     let targets: Vec<f64> = x.chunks(COLUMNS).map(|row| row[0] * row[1]).collect();
     let sketch = Spec::polynomial(COLUMNS).with_degree(2).with_features(FEATURES).sketch::<f64>()?;
 
-    // What is learnt: one scale per column, before the sketch, and one weight per feature, after it.
+    // The parameters: one scale per column, before the sketch, and one weight per feature, after it.
     let (mut scales, mut weights) = ([0.7; COLUMNS], [0.0; FEATURES]);
     let mut losses = Vec::new();
     for _ in 0..200 {

@@ -7,19 +7,19 @@ use argand::theory::{Sampling, expected_error, kernel_error};
 use argand::{FeatureMap, InputDims, Kernel, Rows, Spec};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // A sample of the rows is enough to plan with. These have no negative numbers, as counts and pixels have none.
+    // A sample of the rows is enough for planning. These have no negative numbers, like counts or pixels.
     let (rows, columns) = (300, 32);
     let x: Vec<f32> = (0..rows * columns).map(|i| (i * 37 % 101) as f32 / 500.0).collect();
     let inputs = [Rows::new(&x, rows, columns)?.into()];
 
-    // The error that a sketch will have is known before it is drawn, from the closed form of its variance.
+    // The closed form of its variance predicts the error of a sketch before it is drawn.
     for features in [256, 1024, 4096] {
         let spec = Spec::polynomial(columns).with_degree(3).with_features(features);
         let error = expected_error(&spec, &inputs, &Sampling::default())?;
         println!("{} with {features} features: relative error {:.4}", spec.method, error.relative);
     }
 
-    // The other way round: an error of 5 %, please. Every method is predicted on the sample and timed on this machine.
+    // The other way round: request an error of 5 %. Every method is predicted on the sample and timed on this machine.
     let kernel = Kernel { degree: 3, gamma: 1.0, coef0: 0.0 };
     let request = Request::new(kernel, InputDims::Same(columns), Goal::Error(0.05));
     let plan = plan(&request, &inputs, |step| println!("{step} ..."))?;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{:.2} s for the features of a million rows, {} bytes", best.feature_seconds, best.memory_bytes);
     assert!(best.error.relative <= 0.05);
 
-    // What was recommended is a spec like any other. It is good for what it promised.
+    // The recommendation is a spec like any other, and keeps its promise.
     let z = best.spec.sketch::<f32>()?.transform(&inputs)?;
     let error = kernel_error(&best.spec, &inputs, Rows::new(&z, rows, best.spec.features)?)?;
     println!("relative error of this sketch: {error:.4}");

@@ -10,7 +10,7 @@ use argand::{FeatureMap, Rows, RowsMut, Sketch, Spec};
 
 const COLUMNS: usize = 16;
 const FEATURES: usize = 128;
-/// Some hundred rows are enough for full speed on one thread; use some thousand to keep more of them busy.
+/// A few hundred rows are enough for full speed on one thread; use a few thousand to keep more threads busy.
 const BLOCK: usize = 1000;
 
 /// Reads rows of little-endian numbers, writes their features, and returns the number of rows.
@@ -25,12 +25,12 @@ fn stream(sketch: &Sketch<f32>, mut source: impl Read, mut sink: impl Write) -> 
         }
         let x: Vec<f32> = bytes.as_chunks().0.iter().map(|&number| f32::from_le_bytes(number)).collect();
 
-        // The last block may be short. A file that ends within a row is an error of `Rows::new`.
+        // The last block may be short. If the file ends within a row, `Rows::new` fails.
         let rows = x.len().div_ceil(COLUMNS);
         let z = &mut z[..rows * FEATURES];
         let (input, out) = (Rows::new(&x, rows, COLUMNS)?, RowsMut::new(z, rows, FEATURES)?);
 
-        // Errors name the row in the block; `in_rows_from` makes it the row in the file.
+        // Errors name the row in the block; `in_rows_from` converts it to the row in the file.
         sketch.transform_into(&[input.into()], out).map_err(|error| error.in_rows_from(total))?;
         z.iter().try_for_each(|z| sink.write_all(&z.to_le_bytes()))?;
         total += rows;

@@ -1,14 +1,14 @@
 //! The one error type of the library.
 //!
-//! Errors are data: callers match on variants, [`Argument`]s and [`FileFault`]s, never on words. `Display` gives the message for
-//! people who know the library's own names; the command line and the Python package put theirs in place of [`Argument`].
+//! Errors are data: callers match on variants, [`Argument`]s and [`FileFault`]s, never on words. `Display` uses the
+//! library's own names of arguments; the command line and the Python package substitute theirs for [`Argument`].
 
 use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
 
-/// Everything that can go wrong, each with what was expected and what was received.
+/// Every error, with what was expected and what was received.
 ///
 /// Bad input is reported before any work is done on it. Only [`Error::Overflow`] and [`Error::Diverged`] are found while
 /// computing; the caller's output buffer then holds unspecified values.
@@ -69,10 +69,10 @@ pub enum Error {
     Singular {
         /// Which matrix.
         what: String,
-        /// What helps.
+        /// How to fix it.
         advice: &'static str,
     },
-    /// Training took a step that left the range of the floating-point type.
+    /// A training step left the range of the floating-point type.
     #[error("training diverges; lower the learning rate, or scale the rows")]
     Diverged,
 }
@@ -100,7 +100,7 @@ impl Error {
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum FileFault {
-    /// It is something else.
+    /// It is not an Argand file of this kind.
     #[error("not an Argand {0} file")]
     Foreign(&'static str),
     /// A newer Argand wrote it.
@@ -113,18 +113,18 @@ pub enum FileFault {
         /// The newest version that can be read.
         newest: u32,
     },
-    /// It holds something else than what was asked for.
+    /// It holds another kind than requested.
     #[error("expected a file of kind {expected}, got \"{found}\"")]
     Kind {
-        /// The kind, or kinds, that would have been read.
+        /// The kind or kinds that would have been accepted.
         expected: String,
-        /// The kind it is of.
+        /// The kind it holds.
         found: String,
     },
     /// Bytes were changed or lost.
     #[error("damaged: {0}")]
     Damaged(&'static str),
-    /// It is intact, but what it says cannot be.
+    /// It is intact, but its content is invalid.
     #[error("{0}")]
     Content(String),
     /// A part of it cannot be parsed.
@@ -153,7 +153,7 @@ impl FileFault {
     }
 }
 
-/// The error of another library behind one of ours. Two are equal if they say the same.
+/// Another library's error behind one of ours. Two are equal if their messages are.
 #[derive(Debug, Clone)]
 pub struct Cause(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -182,7 +182,7 @@ macro_rules! arguments {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Argument {
-            /// A table of rows: its place among several, or `None` for the only one.
+            /// A table of rows: its index among several, or `None` for the only one.
             Input(Option<usize>),
             $($(#[$doc])* #[doc = concat!("`", $name, "`")] $variant,)*
         }

@@ -63,7 +63,7 @@ pub(crate) fn complex_mul<T: Scalar>(a: (Lane<T>, Lane<T>), b: (Lane<T>, Lane<T>
     (sub(mul(a.0, b.0), mul(a.1, b.1)), add(mul(a.0, b.1), mul(a.1, b.0)))
 }
 
-/// As [`complex_mul`], in registers. Every product and sum is rounded, as on machines that cannot multiply and add at once.
+/// As [`complex_mul`], in registers. Every product and sum is rounded, as on machines without fused multiply-add.
 #[inline(always)]
 pub(crate) fn complex_product<T: Scalar, S: Simd>(
     simd: S,
@@ -74,10 +74,10 @@ pub(crate) fn complex_product<T: Scalar, S: Simd>(
     (re, T::plus(simd, T::times(simd, a.0, b.1), T::times(simd, a.1, b.0)))
 }
 
-/// Loads the tile of `input` that starts at row `first` as x̃ = (√γ x, √ν); lanes past the last row hold
-/// finite numbers that nobody reads.
+/// Loads the tile of `input` that starts at row `first` as x̃ = (√γ x, √ν); lanes past the last row hold finite numbers
+/// that are never read.
 ///
-/// `tile` has one lane per coordinate of x̃: the constant is there when it has one more lane than `input` columns.
+/// `tile` has one lane per coordinate of x̃: the constant is present when it has one more lane than `input` has columns.
 pub(crate) fn load<T: Scalar>(
     arch: Arch,
     input: &Input<'_, T>,
@@ -199,7 +199,7 @@ impl<T: Scalar> WithSimd for Multiply<'_, T> {
     }
 }
 
-/// Where the columns of a lane go in a row of output: column of lane l is `start + l * step`.
+/// The output columns of lanes: lane l goes to column `start + l * step`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Columns {
     pub(crate) start: usize,
@@ -237,7 +237,7 @@ impl<T: Scalar> WithSimd for Store<'_, '_, T> {
         let Self { mut lanes, factor, columns: Columns { start: mut column, step }, out, first, streamed } = self;
         let mut check = FiniteCheck::new(simd);
         let mut piece = Aligned([[T::ZERO; LANES]; PIECE]);
-        // A short piece first, so that the others start cache lines.
+        // A short piece first, so that the others start on cache lines.
         let mut length = match out.before_line(column) {
             short if short > 0 && step == 1 => short,
             _ => PIECE,
@@ -300,9 +300,9 @@ pub(crate) fn product_into<T: Scalar>(
     multiply(arch, re, im, b_re, b_im, false);
 }
 
-/// Whether all of many lanes are finite, at the price of one addition each.
+/// Whether many lanes are finite, at one addition each.
 ///
-/// Zero times a number that is not finite is NaN, and stays so in a sum. Four sums, so that none waits for another.
+/// Zero times a number that is not finite is NaN, which persists in a sum. Four sums avoid waiting for one another.
 pub(crate) struct FiniteCheck<T: Scalar, S: Simd> {
     simd: S,
     sums: [T::Register<S>; 4],
@@ -341,7 +341,7 @@ impl<T: Scalar, S: Simd> FiniteCheck<T, S> {
     }
 }
 
-/// Whether all of some numbers are finite.
+/// Whether all numbers are finite.
 pub(crate) fn all_finite<T: Scalar>(values: &[T]) -> bool {
     Arch::new().dispatch(AllFinite(values))
 }
@@ -360,11 +360,11 @@ impl<T: Scalar> WithSimd for AllFinite<'_, T> {
     }
 }
 
-/// Lanes that are written together: neighbouring pairs of cache lines are written faster than single ones.
+/// Lanes written together: neighbouring pairs of cache lines are faster than single ones.
 pub(crate) const PIECE: usize = 2 * LANES;
 
 /// Writes at most [`PIECE`] lanes into neighbouring columns of the rows of `out` from `first` on, past the caches if
-/// `streamed` and where cache lines start.
+/// `streamed` and aligned to cache lines.
 #[inline(always)]
 pub(crate) fn put<T: Scalar, S: Simd>(
     simd: S,
@@ -447,7 +447,7 @@ mod tests {
     use super::*;
     use crate::simd::{everywhere, fence};
 
-    /// Writes numbered lanes into a table that starts `offset` numbers after a cache line, and gives all of its memory.
+    /// Writes numbered lanes into a table that starts `offset` numbers after a cache line, and returns all of its memory.
     struct Written<T> {
         lanes: Vec<Lane<T>>,
         rows: usize,

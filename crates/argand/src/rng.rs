@@ -12,16 +12,16 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::error::FileFault;
 
-/// How random numbers are drawn from a seed. Every version stays drawable: a spec keeps its numbers when a newer one comes.
+/// How random numbers are drawn from a seed. Every version stays drawable: a spec keeps its numbers when newer versions appear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StreamVersion {
-    /// Of the first release.
+    /// The version of the first release.
     V1,
 }
 
 impl StreamVersion {
-    /// What new specs have.
+    /// The version of new specs.
     pub const LATEST: Self = Self::V1;
 
     /// The number in files and in the key of a [`Stream`].
@@ -35,7 +35,7 @@ impl StreamVersion {
     /// The version with this number.
     ///
     /// # Errors
-    /// [`FileFault::Newer`] for one that this library does not know yet, [`FileFault::Content`] for one that never was.
+    /// [`FileFault::Newer`] for one that this library does not know yet, [`FileFault::Content`] for one that never existed.
     pub fn from_number(number: u32) -> Result<Self, FileFault> {
         let newest = Self::LATEST.number();
         match number {
@@ -46,7 +46,7 @@ impl StreamVersion {
     }
 }
 
-/// What a stream's numbers are used for. The name is part of the key.
+/// The purpose of a stream's numbers. The name is part of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Purpose {
@@ -54,13 +54,13 @@ pub enum Purpose {
     Weights,
     /// The signs of an SRHT or a CountSketch.
     Signs,
-    /// The rows an SRHT keeps.
+    /// The rows of H that an SRHT samples.
     Rows,
     /// The buckets of a CountSketch.
     Buckets,
     /// The lengths of the frequencies of spherical random features.
     Radii,
-    /// Rows of a table that stand for all of them; no sketch depends on it.
+    /// Samples of the rows of a table; no sketch depends on it.
     Sample,
     /// Draws of latent functions behind class probabilities; no sketch depends on it.
     Posterior,
@@ -138,7 +138,7 @@ impl Stream {
     ///
     /// Widening multiplication with rejection (Lemire 2019, "Fast random integer generation in an interval").
     pub fn below(&mut self, bound: u32) -> u32 {
-        debug_assert!(bound > 0, "an empty range has no element to draw");
+        debug_assert!(bound > 0, "the range must not be empty");
         let bound = u64::from(bound);
         let reject_under = (1_u64 << 32) % bound;
         loop {
@@ -181,8 +181,8 @@ impl Stream {
 mod tests {
     use super::*;
 
-    /// Literal values pin the streams: if one changes, every saved spec changes its meaning. They were computed by an
-    /// independent implementation of ChaCha8 and of the formulas.
+    /// Literal values pin the streams: a change would alter every saved spec. They were computed by an independent
+    /// implementation of ChaCha8 and of the formulas.
     #[test]
     fn golden_vectors() {
         let first = |purpose, factor, block| Stream::new(42, purpose, factor, block).bits();
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(stream.small_integers(2, 8), [1, 0, 2, 1, 0, 3, 1, 2]);
     }
 
-    /// The key layout is what the documentation says: bytes written out by hand give the same numbers.
+    /// The key layout matches the documentation: a key written out by hand gives the same numbers.
     #[test]
     fn key_layout() {
         let mut generator = ChaCha8Rng::from_seed(*b"\x05\0\0\0\0\0\0\0\x01\0\0\0argdrows\0\0\0\0\0\0\0\0\0\0\0\0");

@@ -1,4 +1,4 @@
-//! The two floating-point types that features come in.
+//! The two floating-point types of features.
 
 #![allow(unreachable_pub, reason = "the public `Scalar` has `Engine`, which nobody else can name, as a supertrait")]
 
@@ -12,7 +12,7 @@ use crate::map::{Cosine, Map, Product};
 use crate::simd::Vector;
 use crate::transform::fft::Fourier;
 
-/// What is compiled for each scalar type when this crate is, not when generic code is used.
+/// Code compiled for each scalar type in this crate, not wherever generic code is used.
 pub trait Engine: Sized {
     /// Plans the Fourier transforms of a length.
     fn fourier(length: usize, arch: Arch) -> Fourier<Self>;

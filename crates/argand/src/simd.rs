@@ -1,7 +1,7 @@
 //! Registers of the instruction set at hand, for either scalar type.
 //!
 //! Kernels are generic over pulp's `Simd`: a token whose existence proves that the processor has the instructions. They
-//! must be inlined into the function that pulp compiles for an instruction set, as everything they call.
+//! must be inlined into the function that pulp compiles for an instruction set, like everything they call.
 
 #![allow(unreachable_pub, reason = "a sealed trait of the public `Scalar` names these types")]
 
@@ -9,16 +9,16 @@ use pulp::Simd;
 
 use crate::lanes::{LANES, Lane};
 
-/// What the kernels need of a scalar type.
+/// The operations that kernels need from a scalar type.
 pub trait Vector: Sized + Copy {
-    /// As many numbers as the instruction set works on at once: a divisor of [`LANES`].
+    /// A register: its length divides [`LANES`].
     type Register<S: Simd>: Copy;
 
     /// A slice of whole lanes, in registers.
     fn registers<S: Simd>(data: &[Self]) -> &[Self::Register<S>];
-    /// As [`Vector::registers`], to be written.
+    /// As [`Vector::registers`], mutable.
     fn registers_mut<S: Simd>(data: &mut [Self]) -> &mut [Self::Register<S>];
-    /// The same number everywhere.
+    /// The same number in every element.
     fn splat<S: Simd>(simd: S, value: Self) -> Self::Register<S>;
     /// a + b
     fn plus<S: Simd>(simd: S, a: Self::Register<S>, b: Self::Register<S>) -> Self::Register<S>;
@@ -37,7 +37,7 @@ pub trait Vector: Sized + Copy {
     fn hadamard<S: Simd>(simd: S, lanes: &mut [Lane<Self>]);
     /// Columns 4·`quad` to 4·`quad` + 3 of a square.
     fn transpose<S: Simd>(simd: S, square: &[Lane<Self>; LANES], quad: usize) -> [Lane<Self>; 4];
-    /// Writes past the caches, if `to` starts a cache line; to be followed by [`fence`].
+    /// Writes past the caches, if `to` starts a cache line; call [`fence`] afterwards.
     fn stream<S: Simd>(simd: S, from: Lane<Self>, to: &mut Lane<Self>);
 }
 
@@ -130,7 +130,7 @@ fn starts_line<T>(lane: &Lane<T>) -> bool {
     lane.as_ptr().addr().is_multiple_of(64)
 }
 
-/// Asks for what lies `ahead` values after one to be brought into the caches. It may lie past the end of a slice.
+/// Prefetches the value `ahead` places after this one, possibly past the end of a slice.
 #[inline(always)]
 pub(crate) fn prefetch<T>(from: &T, ahead: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -144,25 +144,25 @@ pub(crate) fn prefetch<T>(from: &T, ahead: usize) {
     let _ = (from, ahead);
 }
 
-/// Makes what [`Vector::stream`] wrote visible to other threads before anything that is written later.
+/// Makes the writes of [`Vector::stream`] visible to other threads before any later write.
 #[inline(always)]
 pub(crate) fn fence() {
     #[cfg(target_arch = "x86_64")]
-    #[allow(unsafe_code, reason = "non-temporal stores are ordered by nothing else")]
+    #[allow(unsafe_code, reason = "nothing else orders non-temporal stores")]
     // SAFETY: every x86-64 processor has the instruction, and it has no operands.
     unsafe {
         std::arch::x86_64::_mm_sfence();
     }
 }
 
-/// The token as one of instruction set `V`, if it is one: decided at compile time.
+/// The token as that of instruction set `V`, if it is one: decided at compile time.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn specific<S: Simd, V: Simd>(simd: S) -> Option<V> {
     (&simd as &dyn std::any::Any).downcast_ref().copied()
 }
 
-/// ±1: minus where the position has the bit `stride`.
+/// ±1: negative where the position has the bit `stride`.
 #[cfg(target_arch = "x86_64")]
 const fn signs(stride: usize) -> Lane<f32> {
     let mut signs = [1.0; LANES];
@@ -227,7 +227,7 @@ mod singles {
         #[cfg(target_arch = "x86_64")]
         if let Some(simd) = specific::<S, V4>(simd) {
             let avx = simd.avx512f;
-            // Loads of quarters are cheaper than shuffles across them; what is left are four 4 x 4 squares.
+            // Loads of quarters are cheaper than shuffles across them; four 4 x 4 squares remain.
             let [a, b, c, d] = {
                 macro_rules! rows {
                     ($first:expr) => {{

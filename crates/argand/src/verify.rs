@@ -1,4 +1,4 @@
-//! Does a sketch do what theory says? Many are drawn on the user's rows, and their kernel estimates are tested.
+//! Checks sketches against theory: draws many on the user's rows and tests their kernel estimates.
 
 use rayon::prelude::*;
 
@@ -10,7 +10,7 @@ use crate::spec::{Field, Method, Shape, Spec};
 use crate::theory::variance::{Moments, power, variance};
 use crate::theory::{choose_rows, kernel_matrix};
 
-/// Which pairs are looked at, and how often.
+/// How many pairs are examined, and on how many sketches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effort {
     /// Pairs of different rows.
@@ -19,7 +19,7 @@ pub struct Effort {
     pub diagonal: usize,
     /// Sketches drawn.
     pub sketches: usize,
-    /// Where the choice of rows and the seeds of the sketches come from.
+    /// The seed of the choice of rows and of the sketches.
     pub seed: u64,
 }
 
@@ -30,7 +30,7 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// Checks that there is enough to see.
+    /// Checks that there are enough sketches and pairs.
     ///
     /// # Errors
     /// [`Error::Invalid`] naming the argument.
@@ -45,10 +45,10 @@ impl Effort {
     }
 }
 
-/// A measured number beside the expected one.
+/// A measured and an expected number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
-    /// What theory says.
+    /// The theoretical value.
     pub expected: f64,
     /// The average over the sketches.
     pub measured: f64,
@@ -62,20 +62,20 @@ impl Comparison {
     }
 }
 
-/// What was found for one pair of rows.
+/// The result for one pair of rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairReport {
     /// The two rows, counted from 0.
     pub rows: (usize, usize),
     /// The mean of the kernel estimates.
     pub mean: Comparison,
-    /// Their variance, where a closed form is known. It is expected to be 0 where the sketch is exact.
+    /// Their variance, where a closed form is known. The expected value is 0 where the sketch is exact.
     pub variance: Option<Comparison>,
     /// Their measured standard deviation.
     pub deviation: f64,
 }
 
-/// What was found for one spec.
+/// The result for one spec.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verification {
     /// The sketch.
@@ -87,8 +87,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// z-scores that should be normal: means of unbiased sketches, and variances, as far as there are enough sketches to
-    /// judge them.
+    /// z-scores that should be normal: means of unbiased sketches, and variances where there are enough sketches to judge them.
     pub fn scores(&self) -> impl Iterator<Item = f64> + '_ {
         let means = self.sketches >= self.sketches_for_means() && !self.is_biased();
         let variances = self.sketches >= self.sketches_for_variances();
@@ -96,7 +95,7 @@ impl Verification {
         means.chain(self.pairs.iter().filter(move |_| variances).filter_map(|pair| Some(pair.variance?.z)))
     }
 
-    /// How many sketches it takes until their mean is about normal.
+    /// The number of sketches whose mean is about normal.
     ///
     /// # Formula
     /// 4γ² with the skewness γ² = (E|w|⁶/(E|w|⁴)^{3/2})^{2p}/m of a Gaussian sketch at x = y: 15/3^{3/2} real, 6/2^{3/2}
@@ -106,7 +105,7 @@ impl Verification {
         self.sketches_for(4.0, 225.0 / 27.0, 36.0 / 8.0, 0.0)
     }
 
-    /// How many sketches it takes until the standard error of their variance is a fifth of it, even at x = y.
+    /// The number of sketches whose variance has a relative standard error of a fifth, even at x = y.
     ///
     /// # Formula
     /// 20(κ + 2) with the kurtosis κ = (E|w|⁸/(E|w|⁴)²)^p/m of a Gaussian sketch at x = y: 105/9 real, 24/4 complex. It grows
@@ -122,12 +121,12 @@ impl Verification {
         let degree = if shape == Some(Shape::Flat) { degree } else { degree.min(3) };
         let ratio = if field.is_complex() { complex } else { real };
         let needed = factor * (power(ratio, degree) / self.spec.outputs() as f64 + more);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturated")]
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; the cast saturates")]
         let needed = needed.ceil() as usize;
         needed
     }
 
-    /// Whether the method is known to be biased, so that its means are reported but not tested.
+    /// Whether the method is known to be biased; its means are then reported but not tested.
     #[must_use]
     pub fn is_biased(&self) -> bool {
         self.spec.method == Method::Spherical
@@ -167,7 +166,7 @@ pub fn z_bound(count: usize, level: f64) -> f64 {
 /// `theory::variance` for what is expected; Hall (1992), *On the removal of skewness by transformation*, for z.
 ///
 /// # Errors
-/// As [`Spec::sketch`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit or have no two rows.
+/// As [`Spec::sketch`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit or have fewer than two rows.
 pub fn verify<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], effort: &Effort) -> Result<Verification, Error> {
     effort.validate()?;
     let total = inputs.first().map_or(0, Input::rows);
@@ -184,7 +183,7 @@ pub fn verify<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], effort: &Effort) 
     let pairs: Vec<(usize, usize)> = different.take(effort.pairs).chain(itself).collect();
 
     let drawn = spec.sketch::<T>()?;
-    // What spherical features are fitted to does not depend on the seed.
+    // The fit of spherical features does not depend on the seed.
     let spec = drawn.spec().clone();
     let estimates = (0..effort.sketches)
         .into_par_iter()
@@ -215,7 +214,7 @@ pub fn verify<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], effort: &Effort) 
         let samples = estimates.iter().map(|estimates| estimates[index].map(|part| part / scale));
         let (real, squares): (Vec<f64>, Vec<f64>) =
             samples.map(|[re, im]| (re, (re - kernel / scale).powi(2) + im * im)).unzip();
-        // What rounding alone may do to an estimate that has no variance.
+        // The rounding error of an estimate without variance.
         let rounding = 100.0 * T::EPSILON.to_f64();
         let average = real.iter().sum::<f64>() / real.len() as f64;
         let spread = real.iter().map(|value| (value - average).powi(2)).sum::<f64>() / real.len() as f64;
@@ -257,7 +256,7 @@ fn estimate<T: Scalar>(field: Field, x: &[T], y: &[T]) -> [f64; 2] {
     [dot(x, y), x.chunks_exact(2).zip(y.chunks_exact(2)).map(|(x, y)| imaginary(x, y)).sum()]
 }
 
-/// The mean of samples beside what it should be; differences of `rounding` count for nothing.
+/// The mean of samples and its expected value; differences up to `rounding` are ignored.
 fn compare(samples: &[f64], expected: f64, rounding: f64) -> Comparison {
     let count = samples.len() as f64;
     let measured = samples.iter().sum::<f64>() / count;
@@ -310,7 +309,7 @@ mod tests {
         assert_eq!(compare(&[2.0; 20], 3.0, 1e-12).z, f64::NEG_INFINITY);
     }
 
-    /// A right formula passes and a wrong mean or variance does not.
+    /// A correct formula passes; a wrong mean or variance fails.
     #[test]
     fn right_sketches_agree_and_wrong_expectations_do_not() {
         let x: Vec<f64> = (0..60).map(|i| f64::from(i * 7 % 11) - 3.0).collect();
@@ -322,7 +321,7 @@ mod tests {
             assert_eq!(count, 24, "{method}");
             assert!(report.worst().abs() < z_bound(count, 0.001), "{method}: {report:?}");
         }
-        // At a high degree, some hundred sketches tell nothing of the variance.
+        // At a high degree, a few hundred sketches say nothing about the variance.
         let high = verify(
             &Spec::polynomial(6).with_degree(7).with_features(64),
             &inputs,

@@ -12,7 +12,7 @@ fn pool(threads: usize) -> rayon::ThreadPool {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap()
 }
 
-/// The suite that every map runs: whatever the threads, the blocks and the neighbours, a row has the same features.
+/// The suite that every map runs: a row has the same features whatever the threads, blocks and neighbouring rows.
 fn conforms<T: Scalar>(map: &dyn FeatureMap<T>, tables: &[Vec<T>]) {
     let dims = map.input_dims();
     let rows = tables[0].len() / dims[0];
@@ -21,7 +21,7 @@ fn conforms<T: Scalar>(map: &dyn FeatureMap<T>, tables: &[Vec<T>]) {
     for threads in [2, 3] {
         assert!(pool(threads).install(|| transform(map, tables)) == whole, "{threads} threads");
     }
-    // One row alone, and the rows in reverse.
+    // One row alone, and the rows in reverse order.
     for row in [0, rows / 2, rows - 1] {
         let alone: Vec<Vec<T>> = tables.iter().zip(dims).map(|(t, &dim)| t[row * dim..][..dim].to_vec()).collect();
         assert!(transform(map, &alone) == whole[row * map.output_dim()..][..map.output_dim()], "row {row} alone");
@@ -91,7 +91,7 @@ fn spherical_features_equal_the_oracle() {
     }
 }
 
-/// The fit is saved with the spec, and a sketch drawn from it is the same one.
+/// The fit is saved with the spec, and gives the same sketch.
 #[test]
 fn spherical_fits_are_saved() {
     let spec = srf(9, 4, 10);
@@ -101,7 +101,7 @@ fn spherical_fits_are_saved() {
     let x = uniform(1, 9, -1.0, 1.0);
     let again = saved.sketch::<f64>().unwrap();
     assert_eq!(transform(&again, std::slice::from_ref(&x)), transform(&sketch, std::slice::from_ref(&x)));
-    // A fit of something else is refused, and so are kernels that are none on the sphere, and rows without direction.
+    // Fits of another kernel are refused, and so are kernels that srf does not support and rows without direction.
     let mut other = saved.clone();
     other.kernel.degree = 5;
     assert!(message(other.sketch::<f64>()).contains("spherical"));
@@ -113,7 +113,7 @@ fn spherical_fits_are_saved() {
     assert!(message(sketch.transform(&[dense(&[0.0; 9], 9).into()])).contains("row 0"));
 }
 
-/// f32 features are the f64 ones up to rounding, on data of a realistic size.
+/// f32 features equal the f64 ones up to rounding, on data of a realistic size.
 #[test]
 fn f32_agrees_with_f64() {
     for method in methods() {
@@ -274,7 +274,7 @@ fn bad_inputs_are_errors_and_write_nothing() {
     let mut run = |inputs: &[Input<'_, f32>], rows: usize, columns: usize| {
         let error =
             message(sketch.transform_into(inputs, RowsMut::new(&mut out[..rows * columns], rows, columns).unwrap()));
-        assert!(out.iter().all(|&value| value == -1.0), "written in spite of: {error}");
+        assert!(out.iter().all(|&value| value == -1.0), "written despite: {error}");
         error
     };
     let (good_x, good_y): (Input<'_, f32>, Input<'_, f32>) = (dense(&x, 3).into(), dense(&y, 2).into());
@@ -326,7 +326,7 @@ fn overflow_is_an_error() {
     }
 }
 
-/// A tiny spec may ask for a huge sketch: refused before anything is allocated.
+/// A tiny spec can describe a huge sketch: refused before anything is allocated.
 #[test]
 fn huge_sketches_are_refused() {
     let method = |name: &str| name.parse::<Method>().unwrap();
@@ -355,7 +355,7 @@ fn huge_sketches_are_refused() {
 
 /// Literal features of every method: a change here breaks every saved spec, and needs a changelog line.
 #[test]
-#[allow(clippy::approx_constant, reason = "that a drawn value is the square root of two is a coincidence")]
+#[allow(clippy::approx_constant, reason = "a drawn value happens to be the square root of two")]
 fn values_are_stable() {
     let x = [0.5, -1.0, 2.0, 0.25, 1.5];
     let pinned: [(Base, [[f64; 4]; 3]); 4] = [
@@ -411,7 +411,7 @@ fn values_are_stable() {
     }
 }
 
-/// The same for what is built of them. TensorSketch goes through a Fourier transform, whose last bits depend on the
+/// The same for composed methods. TensorSketch goes through a Fourier transform, whose last bits depend on the
 /// instruction set.
 #[test]
 fn composed_values_are_stable() {

@@ -1,5 +1,5 @@
-//! What a sketch is drawn from: the matrices of every spec, entry by entry, against code that shares nothing with the library but the
-//! random streams. Then the versions of streams, and that drawing does not depend on threads.
+//! The drawn matrices of every spec, entry by entry, against code that shares only the random streams with the library.
+//! Then stream versions, and independence of the number of threads.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::cast_possible_truncation, reason = "test sizes are small")]
 
@@ -54,8 +54,8 @@ fn independent(draw: Draw) -> Option<Vec<Vec<Complex>>> {
             let mut chosen: Vec<usize> = if base == Base::TensorSrht {
                 (0..rows).map(|_| stream.below(padded as u32) as usize).collect()
             } else {
-                // Draw without replacement by taking from the stack of all rows what is at the drawn place, and
-                // moving the first of those left into the gap.
+                // Draw without replacement: take the row of H at the drawn position of the stack, and move the first
+                // remaining one into the gap.
                 let mut left: std::collections::VecDeque<usize> = (0..rows.div_ceil(padded) * padded).collect();
                 (0..rows)
                     .map(|_| {
@@ -105,7 +105,7 @@ fn projections(spec: &Spec) -> Vec<Projection> {
     product.projections().cloned().collect()
 }
 
-/// All matrices of all methods, but for the Fourier transforms after some.
+/// All matrices of all methods, except for the Fourier transforms after some.
 #[test]
 fn matrices_are_those_of_the_streams() {
     for method in methods() {

@@ -18,7 +18,7 @@ fn flat(base: Base, dim: usize, degree: usize, features: usize) -> Spec {
     Spec::polynomial(dim).with_degree(degree).with_features(features).with_method(method).with_seed(5)
 }
 
-/// d = 1: W is a column of signs, so features are ± x^p/√m, and the oracle can be read off the signs alone.
+/// d = 1: W is a column of signs, so features are ± x^p/√m, and the signs alone determine the oracle.
 #[test]
 fn oracle_in_one_dimension() {
     let spec = flat(Base::Rademacher, 1, 3, 4);
@@ -29,7 +29,7 @@ fn oracle_in_one_dimension() {
     }
 }
 
-/// m = n and p = 1: rows of HD are each used once, so features are an isometry of x.
+/// m = n and p = 1: each row of HD is used once, so features are an isometry of x.
 #[test]
 fn oracle_of_a_full_hadamard_matrix_is_orthogonal() {
     let w = &drawn(&flat(Base::ProductSrht, 4, 1, 4))[0];
@@ -81,7 +81,7 @@ fn oracle_layouts_hold_the_same_numbers() {
     }
 }
 
-/// Sizes: one, not a power of two, D below and above d, D no multiple of d, more rows than a block.
+/// Sizes: one, not a power of two, D below and above d, D not a multiple of d, more rows than a block.
 fn shapes() -> Vec<(InputDims, usize, usize)> {
     let same = InputDims::Same;
     let distinct = |dims: &[usize]| InputDims::Distinct(dims.to_vec());
@@ -121,7 +121,7 @@ fn compare<T: Scalar>(rows: usize) {
                 let sparse: Vec<Csr<T>> =
                     cast_tables.iter().zip(inputs.as_slice()).map(|(table, &dim)| Csr::new(table, dim)).collect();
 
-                // A dirty output with gaps between its rows: every feature is overwritten, no gap is.
+                // A dirty output with gaps between its rows: every feature is overwritten, and no gap.
                 let stride = features + 3;
                 let mut out = vec![T::from_f64(f64::NAN); rows * stride];
                 let views: Vec<Input<'_, T>> = sparse.iter().map(|csr| csr.view().into()).collect();

@@ -1,8 +1,8 @@
-//! Kernel errors beside those of the paper's authors and beside predictions, and chains beside flat sketches and trees. Slow:
+//! Compares kernel errors with those of the paper's authors and with predictions, and chains with flat sketches and trees. Slow:
 //! `make test-slow`.
 //!
 //! `ARGAND_DATA` names a folder with `data/letter`, `data/mnist`, `data/cifar10-conv` and `reference/gp-grid.csv`;
-//! without it these tests say so and do nothing.
+//! without it, these tests say so and do nothing.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::cast_possible_truncation, reason = "test sizes are small")]
 
@@ -20,7 +20,7 @@ use common::data::{self, folder, mean_and_error};
 use common::dense;
 use rayon::prelude::*;
 
-/// Rows per kernel matrix, as in the paper: drawn anew for each seed.
+/// Rows per kernel matrix, as in the paper; each seed draws its own.
 const ROWS: usize = 1000;
 
 /// A table of non-negative rows with unit norm.
@@ -123,7 +123,7 @@ fn compare(dataset: &str, data: &Data, methods: &[&str], degrees: &[usize], feat
                 println!(
                     "| {name} | {degree} | {count} | {theirs:.4} +- {their_error:.4} | {ours:.4} +- {our_error:.4} | {z:+.1} |"
                 );
-                // Spherical random features differ by their fit, which sampling errors do not cover.
+                // Spherical random features also differ in their fit, which sampling errors do not cover.
                 let too_large = if *name == "srf" { ours > 1.15 * theirs } else { z > 4.0 };
                 if too_large {
                     worse.push(format!("{name} p = {degree} D = {count}: z = {z:.1}"));
@@ -152,7 +152,7 @@ const ALL: [&str; 14] = [
 ];
 
 #[test]
-#[ignore = "takes some ten minutes and needs ARGAND_DATA"]
+#[ignore = "takes about ten minutes and needs ARGAND_DATA"]
 fn letter_agrees_with_the_authors() {
     let Some(data) = Data::letter() else { return };
     compare("Letter", &data, &ALL, &[3, 7], &[256, 1024, 4096], 20);
@@ -165,11 +165,11 @@ fn mnist_agrees_with_the_authors() {
     compare("MNIST", &data, &ALL[..7], &[3], &[512, 2048, 8192], 5);
 }
 
-/// Rows of a sample on which errors are measured. Most of the error is common to all rows, so that many sketches of some rows
-/// say more than few sketches of all.
+/// Rows on which errors are measured. Most of the error is common to all rows, so many sketches of some rows say more
+/// than a few sketches of all.
 const MEASURED_ROWS: usize = 400;
 
-/// The data that predictions are compared on, at most 2,000 rows of each.
+/// The data for comparing predictions, at most 2,000 rows of each.
 fn samples() -> Vec<(&'static str, Data)> {
     let digits: &[u8] = include_bytes!("../../argand-paper/data/digits.u8");
     let digits = Data::new(64, digits[..1797 * 64].iter().map(|&pixel| f32::from(pixel)).collect());
@@ -202,8 +202,8 @@ fn measured(spec: &Spec, rows: &[f32], columns: usize, seeds: std::ops::Range<u6
 }
 
 /// Predicted and measured root mean square errors agree within 5 % or 4 standard errors, for every method with a closed
-/// form; and how much better a typical sketch is, for `docs/math.md`. `sketches` says how many for columns and method, `wanted`
-/// picks degrees and methods.
+/// form; and how much better a typical sketch is, for `docs/math.md`. `sketches` gives their number for columns and
+/// method, `wanted` selects degrees and methods.
 fn compare_with_predictions(
     rows: usize,
     sketches: impl Fn(usize, Method) -> u64,
@@ -255,9 +255,9 @@ fn predicted_errors_agree_with_measured_ones() {
     compare_with_predictions(MEASURED_ROWS, |_, _| 400, |degree, method| !heavy_tailed(degree, method));
 }
 
-/// Flat sketches of degree 7 have long tails: it takes many more sketches until their standard errors are to be trusted. Rows
-/// that point the same way are worst: the squared error of one real Gaussian row has then (105/9)^7 = 3e7 times the square of
-/// its mean as second moment, so that 1e9 rows are wanted for a standard error of a sixth. Letter's rows are nearly so.
+/// Flat sketches of degree 7 have long tails: it takes many more sketches before their standard errors can be trusted.
+/// Parallel rows are worst: the second moment of the squared error of one real Gaussian output is then (105/9)^7 = 3e7
+/// times the square of its mean, so a standard error of a sixth takes 1e9 outputs. Letter's rows are nearly parallel.
 #[test]
 #[ignore = "takes about an hour; needs ARGAND_DATA for more than the digits"]
 fn predicted_errors_of_heavy_tails_agree_with_measured_ones() {
@@ -269,7 +269,7 @@ fn predicted_errors_of_heavy_tails_agree_with_measured_ones() {
     compare_with_predictions(64, sketches, heavy_tailed);
 }
 
-/// What `plan` recommends for a target error reaches it: measured, at most 10 % above.
+/// The sketch that `plan` recommends reaches the target error: measured, at most 10 % above.
 #[test]
 #[ignore = "takes some minutes; needs ARGAND_DATA for more than the digits"]
 fn plans_reach_their_targets() {

@@ -1,6 +1,6 @@
 //! Means and variances of kernel estimates over many seeds, against the exact kernel and `theory::variance`.
 //!
-//! Every comparison is a z-score with a bound of [`Z_BOUND`], which a normal z exceeds with a probability of 6.8e-6. With about
+//! Every comparison is a z-score with a bound of [`Z_BOUND`], which a normal z exceeds with probability 6.8e-6. With about
 //! 4,000 comparisons the family-wise level is 3 %: correct sketches and formulas pass with a probability of 0.97 before the
 //! seeds are fixed, as far as z-scores of heavy-tailed estimates are normal; with the seeds fixed, always.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap is a failed test")]
@@ -15,7 +15,7 @@ use rayon::prelude::*;
 
 const Z_BOUND: f64 = 4.5;
 
-/// Sketches per comparison: 6000, or what `ARGAND_SEEDS` says.
+/// Sketches per comparison: 6000, or the value of `ARGAND_SEEDS`.
 fn seeds() -> u64 {
     std::env::var("ARGAND_SEEDS").map_or(6000, |seeds| seeds.parse().expect("ARGAND_SEEDS is a number"))
 }
@@ -80,7 +80,7 @@ fn estimates_of(seeds: u64, spec: &Spec, pairs: &[[Vec<f64>; 2]]) -> Vec<Complex
         .collect()
 }
 
-/// Inputs, degree, features: powers of two and not, D below, at, above and no multiple of d.
+/// Inputs, degree, features: powers of two and not, D below, at, above and not a multiple of d.
 fn cases() -> Vec<(InputDims, usize, usize)> {
     let same = InputDims::Same;
     vec![
@@ -114,7 +114,7 @@ fn run_method(method: Method, cases: &[(InputDims, usize, usize)]) {
     }
 }
 
-/// The exact variance, odd and even numbers of rows, p = 1 to 4.
+/// The exact variance, odd and even numbers of outputs, p = 1 to 4.
 #[test]
 fn tensor_sketch() {
     let cases: Vec<_> = (1..=4).flat_map(|p| [7, 8, 16].map(|m| (InputDims::Same(5), p, m))).collect();
@@ -123,7 +123,7 @@ fn tensor_sketch() {
     run_method(Method::flat(Base::TensorSketch, Field::ComplexToReal), &doubled);
 }
 
-/// Where a closed form exists, it tells the difference between real and complex TensorSketch: the term in 1/m².
+/// The closed form distinguishes real from complex TensorSketch: the term in 1/m².
 #[test]
 fn tensor_sketch_formulas_are_told_apart() {
     let spec = |field, features| {
@@ -132,7 +132,7 @@ fn tensor_sketch_formulas_are_told_apart() {
     let pairs = pairs(&InputDims::Same(5), 0.0);
     let real = spec(Field::Real, 2);
     let mut truth = truth_of(&real, &pairs);
-    // Without the term: what CountSketch of the tensor product would have.
+    // Without the term: the variance of CountSketch of the tensor product.
     let without = truth_of(&spec(Field::ComplexToReal, 2), &pairs).second.unwrap();
     // The term is a quarter of the variance here, and the estimates are heavy-tailed.
     let estimates = estimates_of(10 * seeds(), &real, &pairs);
@@ -148,7 +148,7 @@ fn hierarchical_chain_and_craft() {
         [(InputDims::Same(5), 3, 16), (InputDims::Same(6), 5, 12), (InputDims::Distinct(vec![3, 2, 5, 2]), 4, 20)];
     for method in methods() {
         if method.shape() != Some(Shape::Flat) || method.craft().is_some() {
-            // Complex means are covered by those of their real parts, which ctr- has.
+            // The ctr- methods cover complex means: they are the real parts.
             let fields = method.field() != Field::Complex || method.base() == Some(Base::Gaussian);
             let craft_of_flat = method.craft().is_none() || method.shape() == Some(Shape::Flat);
             if fields && craft_of_flat {
@@ -196,7 +196,7 @@ fn spherical() {
     }
 }
 
-/// The two kinds of sampling are told apart: each fails the other's variance.
+/// The two kinds of sampling are distinguished: each fails the other's variance.
 #[test]
 fn the_test_tells_sampling_with_from_without_replacement() {
     let spec = |base| Spec::polynomial(8).with_degree(2).with_features(16).with_method(Method::flat(base, Field::Real));
@@ -207,7 +207,7 @@ fn the_test_tells_sampling_with_from_without_replacement() {
     assert!(check(truth_of(&without, &pairs), &estimates(&with, &pairs)).unwrap_err().starts_with("variance"));
 }
 
-/// Pairs that strain a formula, d ≥ 4: what they are called, x and y.
+/// Pairs that strain a formula, d ≥ 4: name, x and y.
 fn adversarial(dim: usize) -> Vec<(&'static str, [Vec<f64>; 2])> {
     let x = uniform(7, dim, -1.0, 1.0);
     let positive = uniform(8, dim, 0.1, 1.0);
@@ -217,7 +217,7 @@ fn adversarial(dim: usize) -> Vec<(&'static str, [Vec<f64>; 2])> {
         places.iter().for_each(|&(place, value)| row[place] = value);
         row
     };
-    // Gram and Schmidt.
+    // Gram–Schmidt.
     let projection = kernel_of(&x, &positive) / kernel_of(&x, &x);
     let orthogonal: Vec<f64> = positive.iter().zip(&x).map(|(y, x)| y - projection * x).collect();
     let pairs = vec![
@@ -283,8 +283,7 @@ fn adversarial_pairs() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// The slips in the text of the paper, each in a formula of its own: the simulation that the right formula passes
-/// rejects all of them.
+/// The slips in the text of the paper, each in a formula of its own: the simulation accepts the correct formula and rejects all of these.
 #[test]
 fn slips_are_caught() {
     let pair = [vec![1.0, 0.6, 0.3], vec![0.8, 0.5, 1.0]];
@@ -293,13 +292,13 @@ fn slips_are_caught() {
     let a = inner * inner;
     let degree = 2;
     let power = |base: f64| base.powi(degree as i32);
-    // One row's M and M' for complex signs, M for real ones.
+    // M and M' of one row of W for complex signs, M for real ones.
     let (plain, pseudo, real) = (n + a - q, 2.0 * a - q, n + 2.0 * (a - q));
     let leading = |one_row: f64, m: f64| (power(one_row) - power(a)) / m;
     let srht = |one_row: f64, m: f64, stacked: f64, deviation: f64| {
         leading(one_row, m) - (1.0 - 1.0 / m) * (power(a) - power(a - deviation / stacked))
     };
-    // d = 3 is padded to 4; 8 features are m = 8 real or m = 4 complex rows.
+    // d = 3 is padded to 4; 8 features are m = 8 real or m = 4 complex outputs.
     let slips = [
         ("product-srht", "1/(Bn) for 1/(Bn - 1)", srht(real, 8.0, 8.0, real - a)),
         ("product-srht", "d not padded: B d - 1 with d = 3", srht(real, 8.0, 8.0, real - a)),
@@ -347,7 +346,7 @@ fn slips_are_caught() {
     }
 }
 
-/// A wrong sketch fails: the same comparison, on features that were tampered with.
+/// A wrong sketch fails: the same comparison, on corrupted features.
 fn fails(spec: &Spec, tamper: impl Fn(&Spec, &[f64]) -> Vec<f64> + Sync) -> String {
     let pairs = pairs(&spec.inputs, 0.0);
     let estimates: Vec<Complex> = (0..seeds())
@@ -388,7 +387,7 @@ fn wrong_sketches_fail() {
             let zero = fails(&spec, |spec, _| vec![0.0; spec.features]);
             assert!(zero.starts_with("mean"), "{} zero: {zero}", spec.method);
 
-            // Divided by √D instead of √m, or by √m twice: a wrong constant shows in the mean.
+            // Divided by √D instead of √m, or by √m twice: the mean reveals a wrong constant.
             let scaled = fails(&spec, |spec, x| one_row(spec, x).iter().map(|z| z * 1.05).collect());
             assert!(scaled.starts_with("mean"), "{} scaled: {scaled}", spec.method);
 
@@ -428,8 +427,8 @@ fn a_frozen_seed_fails() {
     assert!(frozen.starts_with("mean") || frozen.starts_with("variance"), "{frozen}");
 }
 
-/// Sparse input goes through the same statistics as dense input because features are equal, bit for bit; here the
-/// estimate from one dense and one sparse side.
+/// Sparse input has the statistics of dense input because features are equal, bit for bit; here, the estimate from one
+/// dense and one sparse row.
 #[test]
 fn dense_and_sparse_sides_mix() {
     let spec = Spec::polynomial(6).with_degree(3).with_features(20);

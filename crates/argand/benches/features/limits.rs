@@ -1,4 +1,4 @@
-//! What this machine can do at most, measured.
+//! The measured limits of this machine.
 
 use std::hint::black_box;
 
@@ -44,8 +44,8 @@ impl Limits {
         Self { copy, write, write_two: 2.0 * bytes / both, adds: add_peak(), gemm }
     }
 
-    /// The shortest time of ctr-product-srht that we think possible: memory, and 2p Hadamard transforms at 30 % of the
-    /// additions, which is what the fastest published code reaches.
+    /// The shortest time we think possible for ctr-product-srht: memory, and 2p Hadamard transforms at 30 % of the
+    /// addition rate, the share the fastest published code reaches.
     pub(crate) fn bound(&self, Shape { rows, dim, degree, features }: Shape) -> f64 {
         let padded = dim.next_power_of_two();
         let bytes = (rows * (dim + features) * size_of::<f32>()) as f64;
@@ -68,7 +68,7 @@ impl Sums {
 impl pulp::NullaryFnOnce for Sums {
     type Output = ();
 
-    // A method rather than a closure, because a closure's call may stay behind, compiled for the oldest processor.
+    // A method rather than a closure, because a closure may not be inlined, and is then compiled for the oldest processor.
     #[inline(always)]
     fn call(self) {
         #[inline(always)]
@@ -93,7 +93,7 @@ fn write_past_caches(data: &mut [f32]) {
     let start = data.as_ptr().align_offset(16).min(data.len());
     let (chunks, _) = data[start..].as_chunks_mut::<4>();
     for chunk in chunks {
-        // SAFETY: SSE belongs to x86-64; `chunk` is 16 bytes that we may write, aligned to 16.
+        // SAFETY: SSE belongs to x86-64; `chunk` is 16 writable bytes, aligned to 16.
         unsafe { _mm_stream_ps(chunk.as_mut_ptr(), _mm_set1_ps(1.0)) };
     }
     // SAFETY: SSE belongs to x86-64.

@@ -1,8 +1,9 @@
-//! Feature construction beside scikit-learn, numpy and the limits of the machine, all in one run.
+//! Compares feature construction with scikit-learn, numpy and the limits of the machine, all in one run.
 //!
-//! `make bench`: f32, output buffer reused, best of several runs, one thread unless said otherwise. The columns of others need
-//! `ARGAND_PYTHON`, an interpreter with the packages of `crates/argand-py/requirements.txt`. Arguments: names of sections to run (all if
-//! none), of methods to measure (the same), and `--docs` to put the tables and pictures into `docs/`. Tables are also written as CSV to `target/bench/`.
+//! `make bench`: f32, output buffer reused, best of several runs, one thread unless said otherwise. The scikit-learn
+//! and numpy columns need `ARGAND_PYTHON`, an interpreter with the packages of `crates/argand-py/requirements.txt`.
+//! Arguments: names of sections to run (default: all), of methods to measure (default: all), and `--docs` to put the
+//! tables and pictures into `docs/`. Tables are also written as CSV to `target/bench/`.
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes are small, and rounding to f32 is meant")]
 
@@ -124,7 +125,7 @@ fn show_fwht(report: &Report, limits: &Limits) {
     let mut table =
         Table::new(["length", "reference, ns", "argand, ns", "share of additions, %", "FFHT's share, %", "goal"]);
     for bits in 6..=16 {
-        // At the start of a cache line, as a library that transforms in place would put it.
+        // Aligned to a cache line, as a library that transforms in place would do.
         let mut memory = vec![0.0_f32; (1 << bits) + 16];
         let start = memory.as_ptr().align_offset(64).min(16);
         let buffer = &mut memory[start..start + (1 << bits)];
@@ -171,7 +172,7 @@ fn show_features(report: &Report, limits: &Limits, rivals: &mut Option<Rivals>) 
         "slowest method: scikit-learn, > 1",
     ]);
     for (index, shape) in SHAPES.into_iter().enumerate() {
-        // What is not measured counts as infinite.
+        // Times that were not measured count as infinite.
         let others = ["sklearn", "numpy", "numpy-ctr"];
         let best: [f64; 4 + METHODS.len()] = in_rounds(ROUNDS, || {
             let mut rival = |name| rivals.as_mut().map_or(f64::INFINITY, |rivals| rivals.time(name, shape));

@@ -8,7 +8,7 @@ pub(crate) struct Panel {
     pub(crate) lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// Colours that stay apart for most kinds of colour blindness.
+/// Colours that remain distinct under most kinds of colour blindness.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(213, 94, 0),
     RGBColor(230, 159, 0),

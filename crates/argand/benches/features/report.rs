@@ -1,4 +1,4 @@
-//! What benches share: how they measure, and where results go.
+//! Shared by the benches: how they measure, and where results go.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) const METHODS: [&str; 8] = [
     "ctr-tensor-sketch",
 ];
 
-/// Seconds of the fastest of as many runs as fit into `budget` seconds, at least 3 after one to warm up.
+/// Seconds of the fastest run: as many as fit into `budget` seconds, at least 3, after one to warm up.
 pub(crate) fn best(budget: f64, mut run: impl FnMut()) -> f64 {
     run();
     let begun = Instant::now();
@@ -37,10 +37,10 @@ pub(crate) fn data(length: usize) -> Vec<f32> {
     (0..length).map(|_| stream.uniform() as f32 / 8.0).collect()
 }
 
-/// How often measurements that are compared take turns.
+/// How often compared measurements take turns.
 pub(crate) const ROUNDS: usize = 3;
 
-/// Measurements that are compared take turns, and the best of each counts: a shared machine is not quiet for long.
+/// Compared measurements take turns, and the best of each counts: a shared machine is not quiet for long.
 pub(crate) fn in_rounds<const N: usize>(rounds: usize, mut measure: impl FnMut() -> [f64; N]) -> [f64; N] {
     (0..rounds).fold([f64::INFINITY; N], |best, _| {
         let times = measure();
@@ -75,14 +75,14 @@ impl Table {
     }
 }
 
-/// What there is to measure, besides the limits.
+/// The sections to measure, besides the limits.
 pub(crate) const SECTIONS: [&str; 7] = ["fwht", "features", "scaling", "sparse", "gram", "gp", "threads"];
 
 /// Where results go.
 pub(crate) struct Report {
     /// Sections and methods asked for; all if none.
     wanted: Vec<String>,
-    /// The folder of the documentation, if it is to be written.
+    /// The folder of the documentation, if it should be written.
     pub(crate) docs: Option<PathBuf>,
     pub(crate) csv: PathBuf,
 }
@@ -113,7 +113,7 @@ impl Report {
         }
     }
 
-    /// What was asked for, or an end with the reason. All benches know the sections of each other.
+    /// The parsed arguments; exits with the reason if they are wrong. All benches know each other's sections.
     pub(crate) fn from_arguments() -> Self {
         let (mut docs, mut wanted) = (None, vec![]);
         // Cargo adds `--bench`.
@@ -124,7 +124,7 @@ impl Report {
                 wanted.push(argument);
             } else {
                 eprintln!(
-                    "{argument}: give sections to measure ({}; all if none), methods ({}; the same), --docs to write tables into docs/",
+                    "{argument}: expected sections to measure ({}; default: all), methods ({}; default: all), or --docs to write tables into docs/",
                     SECTIONS.join(", "),
                     METHODS.join(", ")
                 );
@@ -132,7 +132,7 @@ impl Report {
             }
         }
         if docs.is_some() && wanted.iter().any(|wanted| METHODS.contains(&wanted.as_str())) {
-            eprintln!("--docs: tables in docs/ have all methods; leave the names of methods out");
+            eprintln!("--docs: tables in docs/ have all methods; leave out the names of methods");
             std::process::exit(2);
         }
         Self { wanted, docs, csv: Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench") }
@@ -143,7 +143,7 @@ pub(crate) fn digits(value: f64) -> String {
     format!("{value:.*}", usize::from(value < 100.0) + usize::from(value < 10.0))
 }
 
-/// A ratio that has a goal: how it fares.
+/// A ratio, and whether it meets its goal.
 pub(crate) fn goal(ratio: f64, met: bool) -> String {
     format!("{} {}", digits(ratio), if met { "✓" } else { "✗" })
 }

@@ -1,11 +1,11 @@
-//! A Python process that times scikit-learn and numpy, one thread, when asked.
+//! A Python process that times scikit-learn and numpy on one thread, on request.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::Shape;
 
-/// The process; it waits for questions without using the processor.
+/// The process; it waits for requests without using the processor.
 pub(crate) struct Rivals {
     child: Child,
     ask: ChildStdin,
@@ -13,7 +13,7 @@ pub(crate) struct Rivals {
 }
 
 impl Rivals {
-    /// None, and a word why, without an interpreter in `ARGAND_PYTHON`.
+    /// `None`, with a message, if `ARGAND_PYTHON` names no interpreter.
     pub(crate) fn start() -> Option<Self> {
         let Some(python) = std::env::var_os("ARGAND_PYTHON") else {
             eprintln!("ARGAND_PYTHON is not set: no times of scikit-learn and numpy");

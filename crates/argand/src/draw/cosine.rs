@@ -6,7 +6,7 @@ use crate::spherical::SphericalFit;
 
 use super::narrow;
 
-/// What the streams of spherical random features gave: m frequencies ω = wu with lengths w from a [`SphericalFit`] and directions
+/// The draws of spherical random features: m frequencies ω = wu with lengths w from a [`SphericalFit`] and directions
 /// u = g/‖g‖ of Gaussian vectors.
 ///
 /// # Reference
@@ -18,11 +18,11 @@ pub struct Cosine {
     pub dim: usize,
     /// The lengths of the frequencies, one per frequency.
     pub radii: Vec<f64>,
-    /// The dimension that directions are uniform in: at least 2, where a row with one column has a zero.
+    /// The dimension of the directions: at least 2, as rows with a single column are padded with a zero.
     pub direction_dim: usize,
-    /// Where the directions come from.
+    /// The seed of the directions.
     pub seed: u64,
-    /// How they are drawn.
+    /// The stream version they are drawn with.
     pub stream_version: StreamVersion,
 }
 

@@ -1,7 +1,7 @@
 //! How p factors combine: as a list of joins.
 //!
 //! A join is the element-wise product of projected operands, divided by √m. An operand is the input of a factor, or the
-//! result of an earlier join, which is projected again. All shapes differ in their joins only:
+//! result of an earlier join, which is projected again. Shapes differ only in their joins:
 //!
 //! | shape | joins for p = 4 |
 //! |---|---|
@@ -11,7 +11,7 @@
 
 use crate::spec::Shape;
 
-/// What a join takes as an operand.
+/// The source of an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The input x̃ of this factor.
@@ -20,7 +20,7 @@ pub enum Source {
     Join(usize),
 }
 
-/// An operand, and what it is projected with.
+/// An operand and its projection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operand<P> {
     /// What is projected.
@@ -32,14 +32,14 @@ pub struct Operand<P> {
 /// The element-wise product of projected operands, divided by √m.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Join<P> {
-    /// What is multiplied.
+    /// The operands.
     pub operands: Vec<Operand<P>>,
-    /// Where its result is kept; a place is used again once its result was an operand.
+    /// The slot of its result; slots are reused once their result has been consumed.
     pub slot: usize,
 }
 
 impl<P> Join<P> {
-    /// The same join of other projections.
+    /// The same join with other projections.
     pub(crate) fn map<Q>(self, mut of: impl FnMut(P) -> Q) -> Join<Q> {
         let operands = self
             .operands
@@ -49,7 +49,7 @@ impl<P> Join<P> {
     }
 }
 
-/// The joins of a sketch with `degree` factors, operands before those that use them; the last one is the result.
+/// The joins of a sketch with `degree` factors, operands before their users; the last one is the result.
 pub(super) fn joins<P>(shape: Shape, degree: usize, projection: impl Fn(Source) -> P) -> Vec<Join<P>> {
     use Source::{Factor, Join as Joined};
     let mut sources: Vec<Vec<Source>> = Vec::new();
@@ -68,7 +68,7 @@ pub(super) fn joins<P>(shape: Shape, degree: usize, projection: impl Fn(Source) 
     let mut joins: Vec<Join<P>> = Vec::with_capacity(sources.len());
     let mut taken: Vec<bool> = Vec::new();
     for sources in sources {
-        // The result needs a place while its operands still have theirs.
+        // The result needs a slot while its operands still occupy theirs.
         let slot = taken.iter().position(|taken| !taken).unwrap_or(taken.len());
         if slot == taken.len() {
             taken.push(false);
@@ -85,7 +85,7 @@ pub(super) fn joins<P>(shape: Shape, degree: usize, projection: impl Fn(Source) 
     joins
 }
 
-/// Joins the factors `first..end` in halves, the larger one first; a number that is not a power of two needs no padding.
+/// Joins the factors `first..end` in halves, the larger one first; counts other than powers of two need no padding.
 fn grow(first: usize, end: usize, joins: &mut Vec<Vec<Source>>) -> Source {
     if end - first == 1 {
         return Source::Factor(first);
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(drawn(Shape::Tree, 7), "(((0 1) (2 3)) ((4 5) 6))");
     }
 
-    /// A slot is never overwritten while its result is still to be used.
+    /// A slot is never overwritten before its result is used.
     #[test]
     fn slots_hold_until_used() {
         for shape in [Shape::Flat, Shape::Tree, Shape::Chain] {

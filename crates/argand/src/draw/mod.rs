@@ -1,8 +1,8 @@
-//! From a [`Spec`] to what its random streams give: plain data that every back end reads.
+//! From a [`Spec`] to its random draws: plain data that every back end reads.
 //!
-//! [`Spec::draw`] is the one place where random numbers of a sketch are drawn, streams are numbered and joins are laid out. The
-//! result does not depend on the machine, the number of threads, the scalar type or the back end that runs it. Back ends draw no
-//! numbers of their own.
+//! [`Spec::draw`] is the one place that draws a sketch's random numbers, numbers its streams and lays out its joins. The result
+//! does not depend on the machine, the number of threads, the scalar type or the back end that runs it. Back ends never draw
+//! numbers themselves.
 //!
 //! ```
 //! use argand::Spec;
@@ -33,13 +33,13 @@ use crate::spherical;
 pub use cosine::Cosine;
 pub use joins::{Join, Operand, Source};
 
-/// What the random streams of a [`Spec`] gave.
+/// The random draws of a [`Spec`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Drawn {
-    /// What was drawn; for spherical random features it holds the fit.
+    /// The spec; for spherical random features it holds the fit.
     pub spec: Spec,
-    /// The numbers.
+    /// The drawn numbers.
     pub map: Map,
 }
 
@@ -54,43 +54,42 @@ pub enum Map {
 }
 
 /// Products of projections: flat, in a tree or in a chain, with or without a CRAFT projection after them.
-///
-/// `P` is what stands for a projection: a drawn [`Projection`], or the [`Draw`] it is going to be drawn from.
+/// `P` represents a projection: a drawn [`Projection`], or the [`Draw`] that describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Product<P = Projection> {
-    /// In the order of computation: operands before those that use them, the result last.
+    /// In the order of computation: operands before their users, the result last.
     pub joins: Vec<Join<P>>,
     /// A real SRHT from E up-projected features down to D (Hamid et al. 2014).
     pub craft: Option<P>,
 }
 
-/// What one projection is drawn from.
+/// How to draw one projection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Draw {
-    /// What it is made of.
+    /// Its base.
     pub base: Base,
     /// Whether its entries are complex.
     pub complex: bool,
-    /// The dimension of what is projected.
+    /// The dimension of the projected vectors.
     pub dim: usize,
-    /// The number m of numbers that come out.
+    /// The number m of outputs.
     pub outputs: usize,
-    /// Whether a sample of coordinates is kept in ascending order. The kernel estimate does not change when the outputs of all
-    /// factors are permuted alike, so the first factor of a flat sketch may have its order.
+    /// Whether the sampled coordinates are sorted. Permuting the outputs of all factors alike leaves the kernel
+    /// estimate unchanged, so the first factor of a flat sketch may be sorted.
     pub sorted: bool,
     /// Whether a Fourier transform, divided by √m, follows: for mixing vectors whose transforms are multiplied.
     pub transformed: bool,
-    /// Where its random numbers come from.
+    /// The seed of its random numbers.
     pub seed: u64,
-    /// The number of its streams: the factor, or a number after all factors.
+    /// Its stream number: the factor, or a number after all factors.
     pub stream: u32,
-    /// How its random numbers are drawn.
+    /// The stream version its random numbers are drawn with.
     pub stream_version: StreamVersion,
 }
 
 impl Draw {
-    /// The stream for a purpose; `block` tells apart parts that are drawn on their own.
+    /// The stream for a purpose; `block` separates parts that are drawn independently.
     pub(crate) fn stream(&self, purpose: Purpose, block: usize) -> Stream {
         Stream::of_version(self.stream_version, self.seed, purpose, self.stream, narrow(block))
     }
@@ -112,32 +111,32 @@ impl Draw {
     }
 }
 
-/// Sizes of a valid spec, and the places inside them, fit into 32 bits.
+/// The sizes of a valid spec, and indices into them, fit into 32 bits.
 pub(crate) fn narrow(size: usize) -> u32 {
-    u32::try_from(size).unwrap_or_else(|_| unreachable!("a valid spec has no size of 2³² or more"))
+    u32::try_from(size).unwrap_or_else(|_| unreachable!("the sizes of a valid spec are below 2³²"))
 }
 
 /// One drawn projection W: `outputs` rows w of length `dim` with E[w wᴴ] = I, never divided by √m.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Projection {
-    /// What it was drawn from.
+    /// Its description.
     pub draw: Draw,
-    /// What was drawn.
+    /// The drawn values.
     pub values: Values,
 }
 
 impl Projection {
     /// One row of W as (re, im) pairs, entry by entry from the definition.
     ///
-    /// For [`Values::Independent`] this is where the entries are drawn, each row from its own stream; for others it is what fast
-    /// code is checked against.
+    /// For [`Values::Independent`] this draws the entries, each row of W from its own stream; for others it is the
+    /// reference that fast code is checked against.
     #[must_use]
     pub fn row(&self, output: usize) -> Vec<[f64; 2]> {
         self.draw.base.row(self, output)
     }
 
-    /// Bytes that the drawn values take.
+    /// Bytes of the drawn values.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match &self.values {
@@ -148,7 +147,7 @@ impl Projection {
     }
 }
 
-/// What the streams gave for one projection.
+/// The drawn values of one projection.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Values {
@@ -185,7 +184,7 @@ pub fn quarter_turn(turns: u8) -> [f64; 2] {
 }
 
 impl Product<Draw> {
-    /// The layout of a spec: which projections are joined, and the streams that each is drawn from.
+    /// The layout of a spec: which projections are joined, and the streams of each.
     ///
     /// Streams are numbered: factor i has number i, the projection of the result of join j has number p + j, and a CRAFT projection
     /// the number after all of them.
@@ -203,7 +202,7 @@ impl Product<Draw> {
             stream: narrow(number),
             stream_version: spec.stream_version,
         };
-        // In a tree, results are projected as inputs are; in a chain, by an SRHT.
+        // A tree projects results like inputs; a chain uses an SRHT.
         let mixed = |join: usize| {
             let draw = draw(degree + join, outputs);
             if shape == Shape::Chain {
@@ -234,7 +233,7 @@ impl Product<Draw> {
         Product { joins, craft: self.craft.map(Draw::projection) }
     }
 
-    /// Bytes that drawing takes, if they can be counted.
+    /// Bytes that drawing takes; `None` on overflow.
     pub(crate) fn bytes(&self) -> Option<u64> {
         self.projections().try_fold(0_u64, |sum, draw| sum.checked_add(draw.base.drawn_bytes(draw)?))
     }
@@ -247,14 +246,14 @@ impl<P> Product<P> {
         operands.map(|operand| &operand.projection).chain(&self.craft)
     }
 
-    /// Places for results of joins that are needed at a time.
+    /// The number of slots for results of joins.
     pub(crate) fn slots(&self) -> usize {
         self.joins.iter().map(|join| join.slot + 1).max().unwrap_or(1)
     }
 }
 
 impl InputDims {
-    /// The table that a factor reads.
+    /// The table a factor reads.
     #[must_use]
     pub fn table_of(&self, factor: usize) -> usize {
         match self {
@@ -299,14 +298,14 @@ impl Spec {
         }
     }
 
-    /// Bytes that drawing takes; `u64::MAX` if they cannot be counted.
+    /// Bytes that drawing takes; `u64::MAX` on overflow.
     ///
     /// # Errors
     /// As [`Spec::validate`].
     pub fn drawn_bytes(&self) -> Result<u64, Error> {
         self.validate()?;
         let bytes = match self.method {
-            // A huge degree is refused without a list of its factors.
+            // Refuse a huge degree before listing its factors.
             Method::Product(_) if self.factor_bytes() > u64::from(u32::MAX) => Some(self.factor_bytes()),
             Method::Product(method) => {
                 Product::of(self, method).bytes().and_then(|bytes| bytes.checked_add(self.factor_bytes()))
@@ -318,7 +317,7 @@ impl Spec {
 
     /// Bytes of the lists of factors, before anything is drawn.
     fn factor_bytes(&self) -> u64 {
-        /// What an allocator may add to the buffers of one factor: it counts when a sketch has very many tiny factors.
+        /// Allocator overhead per factor: it matters for sketches with very many tiny factors.
         const ALLOCATION: usize = 64;
         let per_factor = size_of::<Operand<Projection>>() + size_of::<Join<Projection>>() + ALLOCATION;
         (self.kernel.degree as u64).saturating_mul(per_factor as u64)

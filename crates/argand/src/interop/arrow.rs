@@ -1,7 +1,7 @@
-//! Tables of `arrow`: lists of one length, or numbers one row after the other.
+//! Tables of `arrow`: fixed-size lists, or numbers one row after the other.
 //!
-//! Arrow keeps the columns of a `RecordBatch` apart. What lies row by row is a column of vectors, as embeddings are stored: a
-//! `FixedSizeListArray`, which converts by `try_into`. [`rows`] is for plain numbers.
+//! Arrow stores the columns of a `RecordBatch` separately. A column of vectors, such as embeddings, is stored row by
+//! row: a `FixedSizeListArray`, which converts with `try_into`. [`rows`] is for plain numbers.
 //!
 //! ```
 //! use argand::{FeatureMap, Spec};
@@ -23,7 +23,7 @@ use arrow_array::{Array, FixedSizeListArray, PrimitiveArray};
 use crate::error::{Argument, Error};
 use crate::rows::{Input, Rows};
 
-/// Checks that nothing is missing.
+/// Checks that there are no nulls.
 fn check_nulls(array: &dyn Array, what: &str) -> Result<(), Error> {
     match array.logical_null_count() {
         0 => Ok(()),
@@ -68,14 +68,14 @@ fn list_rows<P: ArrowPrimitiveType>(lists: &FixedSizeListArray) -> Result<Rows<'
     };
     check_nulls(values, "numbers")?;
     let columns = usize::try_from(lists.value_length())
-        .map_err(|_| Error::invalid(Argument::InputDim, "a length of lists of at least 0", lists.value_length()))?;
+        .map_err(|_| Error::invalid(Argument::InputDim, "a list length of at least 0", lists.value_length()))?;
     Rows::new(values.values(), lists.len(), columns)
 }
 
 macro_rules! lists {
     ($($scalar:ident, $type:ident;)*) => {
         $(
-            /// One row per list, also of a slice.
+            /// One row per list; slices work too.
             ///
             /// # Errors
             /// [`Error::Invalid`] for nulls, in lists or instead of lists, and for lists of another type.

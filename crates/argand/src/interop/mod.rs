@@ -1,7 +1,6 @@
 //! Tables of other libraries as [`Rows`](crate::Rows), [`RowsMut`](crate::RowsMut), [`SparseRows`](crate::SparseRows) and
 //! [`Input`](crate::Input), without a copy.
-//!
-//! Each library has a cargo feature of its name. All are off by default, and none of their types appears in a signature without it.
+//! Each library has a cargo feature of its name. All are off by default, and without one, none of its types appears in a signature.
 //!
 //! | feature | from | to |
 //! |---|---|---|
@@ -11,10 +10,10 @@
 //! | `arrow` | `&PrimitiveArray` and a number of columns | `Rows`, by `arrow::rows` |
 //! | `sprs` | `CsMatViewI` in CSR form with `u32`, `u64` or `usize` indices | `SparseRows`, `Input` |
 //!
-//! A table that cannot be lent as it lies is an [`Error`](crate::Error) that says what to do; nothing is copied in silence.
+//! A table that cannot be borrowed as is gives an [`Error`](crate::Error) that says what to do; nothing is copied silently.
 //!
-//! Everything else goes through slices, which need no feature. Rows may be further apart than they are long, so some of the
-//! columns of a larger table need no copy either:
+//! Everything else goes through slices, which need no feature. Rows may have gaps between them, so some columns of a
+//! larger table need no copy either:
 //!
 //! ```
 //! use argand::Rows;
@@ -36,7 +35,7 @@ mod sprs;
 
 use crate::rows::Indices;
 
-/// What most Rust code indexes with, without a copy: `usize` is one of the two other types.
+/// `usize`, the index type of most Rust code, without a copy: it is one of the two other types.
 ///
 /// ```
 /// use argand::SparseRows;

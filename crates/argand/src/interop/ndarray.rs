@@ -6,7 +6,7 @@ use crate::error::{Argument, Error};
 use crate::rows::{Input, Rows, RowsMut};
 use crate::scalar::Scalar;
 
-/// Rows with gaps between them cannot be lent as one slice: someone else may be writing into the gaps.
+/// Rows with gaps cannot be borrowed as one slice: someone else may be writing into the gaps.
 fn layout(shape: &[usize], strides: &[isize]) -> Error {
     let has_gaps = match (shape, strides) {
         // The stride of columns means nothing if there is only one.
@@ -18,7 +18,7 @@ fn layout(shape: &[usize], strides: &[isize]) -> Error {
     Error::invalid(Argument::Data, expected, format!("shape {shape:?} with strides {strides:?}"))
 }
 
-/// Rows in standard layout, as every `Array2` has it unless it was transposed or made in column-major order.
+/// Rows in standard layout, that of every `Array2` unless transposed or made in column-major order.
 ///
 /// # Errors
 /// [`Error::Invalid`] for other layouts: transposed tables, and slices that leave out columns or reverse rows.
@@ -74,7 +74,7 @@ impl<'a, T: Scalar> TryFrom<&'a Array2<T>> for Input<'a, T> {
     }
 }
 
-/// As [`Rows`] from a view, to be written.
+/// As [`Rows`] from a view, mutable.
 ///
 /// # Errors
 /// [`Error::Invalid`] for layouts other than row-major rows without gaps.
@@ -157,7 +157,7 @@ mod tests {
         );
     }
 
-    /// What the error recommends for some of the columns.
+    /// The error recommends a way to read some of the columns.
     #[test]
     fn columns_of_a_table() {
         let table = table();

@@ -6,10 +6,10 @@ use crate::error::{Argument, Error};
 use crate::rows::{Indices, Input, SparseRows};
 use crate::scalar::Scalar;
 
-/// The rows of a CSR matrix with indices of type `u32`, `u64` or `usize`, which is the default of `sprs`.
+/// The rows of a CSR matrix with indices of type `u32`, `u64` or `usize` (the default of `sprs`).
 ///
 /// # Errors
-/// [`Error::Invalid`] for a matrix in CSC form, and for some of the rows of a larger matrix: its row starts count from there.
+/// [`Error::Invalid`] for a matrix in CSC form, and for a slice of rows of a larger matrix, whose row starts do not begin at 0.
 ///
 /// ```
 /// use argand::{FeatureMap, Spec, SparseRows};
@@ -36,8 +36,8 @@ where
 
     fn try_from(matrix: CsMatViewI<'a, T, I, P>) -> Result<Self, Error> {
         if !matrix.is_csr() {
-            let expected = "a matrix in CSR form; to_csr() makes one";
-            return Err(Error::invalid(Argument::Data, expected, "one in CSC form"));
+            let expected = "a matrix in CSR form (use to_csr())";
+            return Err(Error::invalid(Argument::Data, expected, "CSC form"));
         }
         let columns = matrix.cols();
         let is_proper = matrix.indptr().is_proper();
@@ -108,7 +108,7 @@ mod tests {
     fn columns_first_and_parts_are_errors_that_say_what_to_do() {
         let matrix = CsMatI::<f64, usize>::eye(4);
         let message = SparseRows::try_from(matrix.transpose_view()).unwrap_err().to_string();
-        assert_eq!(message, "data: expected a matrix in CSR form; to_csr() makes one, got one in CSC form");
+        assert_eq!(message, "data: expected a matrix in CSR form (use to_csr()), got CSC form");
         assert_eq!(SparseRows::try_from(matrix.transpose_view().to_csr().view()).unwrap().rows(), 4);
 
         let part = matrix.slice_outer(2..4);

@@ -14,7 +14,7 @@ pub(super) struct AdjointScratch<T> {
     gradient: LaneBuffer<T>,
     /// Every projected operand, join after join.
     projected: [LaneBuffer<T>; 2],
-    /// The product of the operands after each one, within a join.
+    /// For each operand of a join, the product of those after it.
     suffix: [LaneBuffer<T>; 2],
     v: [LaneBuffer<T>; 2],
 }
@@ -112,8 +112,7 @@ impl<T: Scalar> Product<T> {
         bad.map(|row| first + row)
     }
 
-    /// Leaves what is called g in the formula in the slot of the last join's result, where every slot has that of its own join from
-    /// here on.
+    /// Leaves the g of the formula in the slot of the last join's result; from here on, every slot holds the g of its own join.
     fn load_cotangent(&self, cotangent: &Rows<'_, T>, first: usize, scratch: &mut Scratch<T>) {
         let Scratch { slots, workspace, craft: [up, down], .. } = scratch;
         let [g_re, g_im] = slots[self.result_slot()].each_mut().map(LaneBuffer::as_mut);

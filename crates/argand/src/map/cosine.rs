@@ -17,7 +17,7 @@ use crate::spec::Spec;
 /// # Formula
 /// φ(x) = (cos ⟨ω₁, x̂⟩, …, cos ⟨ω_m, x̂⟩, sin ⟨ω₁, x̂⟩, …, sin ⟨ω_m, x̂⟩) / √m with x̂ = x/‖x‖, m = D/2 and frequencies
 /// ω = wu: lengths w from the fit, directions u = g/‖g‖ of Gaussian vectors. E⟨φ(x), φ(y)⟩ is the fit's kernel at
-/// ‖x̂ − ŷ‖, which is close to, but not the same as, the polynomial one. The norm of x is lost.
+/// ‖x̂ − ŷ‖, which is close to, but not the same as, the polynomial one. The norm of x is discarded.
 ///
 /// # Reference
 /// Pennington, Yu and Kumar (2015).
@@ -47,7 +47,7 @@ struct Scratch<T> {
     sums: LaneBuffer<T>,
 }
 
-/// Bytes of the frequencies and of one thread's work space, if they can be counted.
+/// Bytes of the frequencies and of one thread's work space; `None` on overflow.
 pub(super) fn bytes<T: Scalar>(spec: &Spec) -> Option<u64> {
     let (dim, outputs) = (spec.inputs.as_slice()[0], spec.outputs());
     let sums = Dense::<T>::sums_per_tile(outputs, dim, false);
@@ -81,7 +81,7 @@ impl<T: Scalar> Cosine<T> {
         let Scratch { x, cosines, sines, sums, .. } = scratch;
         let x = x.as_mut();
         lanes::load(self.arch, input, first, [T::ONE, T::ZERO], x);
-        // Scaled by the largest entry first, so that squares neither overflow nor vanish.
+        // Scale by the largest entry first, so that squares neither overflow nor vanish.
         let largest = x.iter().fold([0.0_f64; LANES], |largest, lane| {
             std::array::from_fn(|row| largest[row].max(lane[row].to_f64().abs()))
         });
@@ -103,7 +103,7 @@ impl<T: Scalar> Cosine<T> {
         norms
     }
 
-    /// Where cosines and sines go in a row of features.
+    /// The columns of cosines and sines in a row of features.
     fn columns(&self) -> [Columns; 2] {
         Parts::Apart.columns(self.outputs)
     }

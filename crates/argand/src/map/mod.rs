@@ -1,4 +1,4 @@
-//! Feature maps on this processor: what every consumer calls, and one file per kind of map behind it.
+//! Feature maps on this processor: the trait that every consumer calls, and one file per kind of map behind it.
 
 #![allow(unreachable_pub, reason = "the public `Scalar` names some of these types, which nobody else can")]
 
@@ -24,7 +24,7 @@ pub(crate) use cosine::Cosine;
 pub(crate) use product::Product;
 use room::Room;
 
-/// What every consumer of features calls.
+/// The interface of all feature maps.
 ///
 /// `T` is the type of inputs and features. A map reads one table, or one per factor with the same number of rows.
 pub trait FeatureMap<T: Scalar>: Send + Sync {
@@ -41,7 +41,7 @@ pub trait FeatureMap<T: Scalar>: Send + Sync {
     /// before anything is written; [`Error::Overflow`] if a feature does not fit into `T`.
     fn transform_into(&self, inputs: &[Input<'_, T>], out: RowsMut<'_, T>) -> Result<(), Error>;
 
-    /// The adjoint: from the gradient with respect to the features to the gradient with respect to each input.
+    /// The adjoint: maps the gradient with respect to the features to that with respect to each input.
     ///
     /// # Formula
     /// gradient = (∂Φ(x)/∂x)ᵀ cotangent, row by row. The [front page](crate#gradients) has an example.
@@ -70,16 +70,16 @@ pub trait FeatureMap<T: Scalar>: Send + Sync {
     }
 }
 
-/// The memory a sketch may take unless told otherwise: 4 GiB.
+/// The default memory limit of a sketch: 4 GiB.
 pub const DEFAULT_MEMORY_LIMIT: u64 = 4 << 30;
 
 /// The most rows in a block.
 const MAX_BLOCK_ROWS: usize = 4096;
 
-/// Blocks do not get smaller than this for the sake of more threads.
+/// The fewest rows in a block, however many threads there are.
 const FEWEST_ROWS_FOR_THREADS: usize = 128;
 
-/// Features up to this many bytes are left in the caches, for whoever reads them next; more would not stay there.
+/// Features up to this many bytes stay in the caches for the next reader; more would not fit.
 const CACHED_BYTES: usize = 16 << 20;
 
 /// A kind of feature map on this processor. Its kernels are chosen when it is made.
@@ -87,7 +87,7 @@ pub trait Map<T: Scalar>: fmt::Debug + Send + Sync {
     /// Tiles of rows worth computing together.
     fn tiles_per_block(&self) -> usize;
 
-    /// Checks what is asked of inputs beyond their shape and finite numbers.
+    /// Checks requirements on inputs beyond shape and finite numbers.
     ///
     /// # Errors
     /// [`Error::Invalid`] naming the input.
@@ -104,7 +104,7 @@ pub trait Map<T: Scalar>: fmt::Debug + Send + Sync {
         streamed: bool,
     ) -> Option<usize>;
 
-    /// Bytes of one thread's work space for [`Map::adjoint`], if they can be counted.
+    /// Bytes of one thread's work space for [`Map::adjoint`]; `None` on overflow.
     fn adjoint_bytes(&self) -> Option<u64>;
 
     /// Writes the gradients of all inputs, given tile by tile; returns the first row that overflows.
@@ -116,7 +116,7 @@ pub trait Map<T: Scalar>: fmt::Debug + Send + Sync {
     ) -> Option<usize>;
 }
 
-/// Computes all blocks, on the current rayon pool if there are several, and gives the first of their bad rows.
+/// Computes all blocks, on the current rayon pool if there are several, and returns their first bad row.
 fn first_bad<B: Send, S>(
     mut blocks: Vec<B>,
     scratch: impl Fn() -> S + Send + Sync,
@@ -222,14 +222,14 @@ impl Spec {
         self.draw_within(memory_limit)?.sketch_within(memory_limit)
     }
 
-    /// Bytes the sketch and one thread's work space take on this processor; `u64::MAX` if they cannot be counted.
+    /// Bytes the sketch and one thread's work space take on this processor; `u64::MAX` on overflow.
     ///
     /// # Errors
     /// As [`Spec::validate`].
     pub fn memory_bytes<T: Scalar>(&self) -> Result<u64, Error> {
         let drawn = self.drawn_bytes()?;
         if drawn > u64::from(u32::MAX) << 4 {
-            // So many factors or numbers that nothing else counts; a list of them would take too much itself.
+            // So many factors or numbers that even listing them would take too much memory.
             return Ok(drawn);
         }
         let bytes = match self.method {
@@ -246,22 +246,22 @@ impl Spec {
 }
 
 impl<T: Scalar> Sketch<T> {
-    /// What was drawn. For spherical random features it holds the fit.
+    /// The spec. For spherical random features it holds the fit.
     #[must_use]
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// Sets how many rows are computed together, if there is enough for all threads: rounded up to whole tiles of 16, at most 4096.
-    /// Never changes a feature.
+    /// Sets the number of rows per block, if there are enough rows for all threads: rounded up to whole tiles of 16, at
+    /// most 4096. Never changes a feature.
     #[must_use]
     pub fn with_block_rows(mut self, rows: usize) -> Self {
-        // A block never needs to be larger than this for speed, and its work space grows with it.
+        // Larger blocks are no faster, and need more work space.
         self.block_rows = rows.clamp(1, MAX_BLOCK_ROWS).next_multiple_of(LANES);
         self
     }
 
-    /// Rows in a block: all threads have as much to do, and none allocates for absent rows.
+    /// Rows in a block: threads share the work equally, and none allocates for absent rows.
     fn rows_together(&self, rows: usize) -> usize {
         if rows.min(self.block_rows) <= FEWEST_ROWS_FOR_THREADS {
             return rows.clamp(1, self.block_rows).next_multiple_of(LANES);

@@ -13,7 +13,7 @@ use crate::simd;
 use crate::spec::{Field, InputDims, ProductMethod, Spec};
 use crate::transform::fft::Fourier;
 
-/// The operators of all projections, and how they are fed, joined and read.
+/// The operators of all projections, and their inputs, joins and outputs.
 #[derive(Debug)]
 pub struct Product<T> {
     /// In the order of computation; the last one is the result.
@@ -27,9 +27,9 @@ pub struct Product<T> {
     pub(super) roots: [T; 2],
     /// 1/√m, once for every join: the one place where products are scaled.
     pub(super) scale: T,
-    /// For TensorSketch, products are of transforms, and joins are transformed back.
+    /// For TensorSketch, which multiplies transforms and transforms joins back.
     fourier: Option<Fourier<T>>,
-    /// A flat sketch that is written in one pass.
+    /// A flat sketch whose features are written in one pass.
     fused: Option<Box<dyn Fused<T>>>,
     pub(super) room: Room,
     pub(super) arch: Arch,
@@ -53,7 +53,7 @@ pub(super) struct Craft<T> {
 #[derive(Debug)]
 pub(super) struct Scratch<T> {
     x: LaneBuffer<T>,
-    /// What the outputs of a tile are taken from, if features are written in one pass.
+    /// The prepared tile that outputs are gathered from, if features are written in one pass.
     taken_from: LaneBuffer<T>,
     pub(super) slots: Vec<[LaneBuffer<T>; 2]>,
     pub(super) workspace: Workspace<T>,
@@ -63,7 +63,7 @@ pub(super) struct Scratch<T> {
 
 impl<T: Scalar> Product<T> {
     pub(crate) fn new(spec: &Spec, drawn: &draw::Product, arch: Arch) -> Self {
-        let Some(method) = spec.method.product() else { unreachable!("only products draw a product") };
+        let Some(method) = spec.method.product() else { unreachable!("only product methods draw products") };
         let ProductMethod { base, field, .. } = method;
         let one_over_root = |count: usize| T::from_f64(1.0 / (count as f64).sqrt());
         let outputs = spec.outputs();
@@ -105,10 +105,10 @@ impl<T: Scalar> Product<T> {
         let operands = self.joins.iter().flat_map(|join| &join.operands);
         operands.clone().for_each(|operand| operand.projection.operator.fuse(&mut builder));
         let tables: Vec<usize> = operands.map(|operand| self.table(operand).unwrap_or_default()).collect();
-        builder.build(&tables).unwrap_or_else(|| unreachable!("every factor said that it can be fused"))
+        builder.build(&tables).unwrap_or_else(|| unreachable!("every factor can be fused"))
     }
 
-    /// The table that an operand reads, if it reads one.
+    /// The table an operand reads, if any.
     pub(super) fn table<P>(&self, operand: &Operand<P>) -> Option<usize> {
         if let Source::Factor(factor) = operand.source { Some(self.inputs.table_of(factor)) } else { None }
     }
@@ -118,17 +118,17 @@ impl<T: Scalar> Product<T> {
         matches!(self.inputs, InputDims::Distinct(_))
     }
 
-    /// Whether products are complex: those of transforms are, even of a real sketch.
+    /// Whether products are complex: products of transforms are, even in a real sketch.
     pub(super) fn complex(&self) -> bool {
         self.field.is_complex() || self.fourier.is_some()
     }
 
-    /// Where real and imaginary parts go in a row of features.
+    /// The columns of real and imaginary parts in a row of features.
     pub(super) fn parts(&self) -> Parts {
         if self.field == Field::Complex { Parts::Interleaved } else { Parts::Apart }
     }
 
-    /// A pair of buffers for real and imaginary parts; none for the latter when products are real.
+    /// A pair of buffers for real and imaginary parts; the latter is empty when products are real.
     pub(super) fn pair(&self, lanes: usize) -> [LaneBuffer<T>; 2] {
         [LaneBuffer::new(lanes), LaneBuffer::new(if self.complex() { lanes } else { 0 })]
     }
@@ -159,8 +159,7 @@ impl<T: Scalar> Product<T> {
         }
     }
 
-    /// From the product of a join's operands to its result, but for the factor 1/√m. The map is symmetric, and so its own
-    /// transpose.
+    /// From the product of a join's operands to its result, up to the factor 1/√m. The map is symmetric, so it is its own transpose.
     pub(super) fn transform_join(&self, re: &mut [Lane<T>], im: &mut [Lane<T>], workspace: &mut Workspace<T>) {
         if let Some(fourier) = &self.fourier {
             workspace.fourier.transform_back(fourier, re, im);
@@ -227,13 +226,13 @@ impl<T: Scalar> Product<T> {
         finite
     }
 
-    /// Where the result of the last join is.
+    /// The slot of the last join's result.
     pub(super) fn result_slot(&self) -> usize {
         self.joins.last().map_or_else(|| unreachable!("there is at least one join"), |join| join.slot)
     }
 
-    /// Computes all joins; the result, times √m, is in the last one's slot. Every projected operand is left in `kept`, if there is
-    /// such, in the order of computation.
+    /// Computes all joins; the result, times √m, is in the last one's slot. If given, `kept` receives every projected
+    /// operand in the order of computation.
     pub(super) fn products(
         &self,
         inputs: &[Input<'_, T>],

@@ -6,29 +6,29 @@ use crate::projection::Needs;
 use crate::scalar::Scalar;
 use crate::spec::Spec;
 
-/// Bytes of features worth computing at a time: work that makes up for handing it to a thread.
+/// Bytes of features worth computing at a time: enough work to pay for handing it to a thread.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Lanes of one thread's work space, and what decides about them.
+/// Lanes of one thread's work space, and the sizes that determine them.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Room {
     /// The dimension of the widest x̃.
     pub(super) widest: usize,
     /// m
     outputs: usize,
-    /// Results of joins that are kept at a time.
+    /// The number of slots for results of joins.
     pub(super) slots: usize,
     pub(super) workspace_lanes: usize,
-    /// Lanes of what the outputs of a tile are taken from, if features are written in one pass.
+    /// Lanes of the prepared tile that outputs are gathered from, if features are written in one pass.
     pub(super) fused_lanes: Option<usize>,
     pub(super) tiles_per_block: usize,
     /// Lanes before and after a CRAFT projection.
     pub(super) craft: [usize; 2],
-    /// Operands of all joins, and the most of one.
+    /// The number of operands of all joins, and the most of one join.
     operands: usize,
     most_operands: usize,
     transforms: bool,
-    /// Bytes of all operators, if they can be counted.
+    /// Bytes of all operators; `None` on overflow.
     operator_bytes: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl Room {
         }
     }
 
-    /// Bytes of all operators and of one thread's work space, if they can be counted.
+    /// Bytes of all operators and of one thread's work space; `None` on overflow.
     pub(super) fn bytes<T>(&self) -> Option<u64> {
         let lanes = match self.fused_lanes {
             Some(lanes) => lanes.checked_add(self.widest)?,
@@ -64,14 +64,14 @@ impl Room {
         self.operator_bytes?.checked_add(lane_bytes::<T>(lanes)?)
     }
 
-    /// Bytes of one thread's work space for the adjoint, if they can be counted.
+    /// Bytes of one thread's work space for the adjoint; `None` on overflow.
     pub(super) fn adjoint_bytes<T>(&self) -> Option<u64> {
         let products = self.operands.checked_add(self.most_operands)?.checked_add(1)?;
         let products = products.checked_mul(self.outputs)?.checked_mul(2)?;
         lane_bytes::<T>(self.slot_lanes(1)?.checked_add(self.widest)?.checked_add(products)?)
     }
 
-    /// Lanes of one thread's work space with products in slots, if they can be counted.
+    /// Lanes of one thread's work space with products in slots; `None` on overflow.
     fn slot_lanes(&self, tiles: usize) -> Option<usize> {
         let per_tile = self.widest.checked_add(self.outputs.checked_mul(2)?.checked_mul(self.slots)?)?;
         let transform = if self.transforms { self.outputs.checked_mul(4)? } else { 0 };
@@ -81,7 +81,7 @@ impl Room {
     }
 }
 
-/// Lanes of what the outputs of a flat sketch are taken from, if there is such and all of it fits into its cache.
+/// Lanes of the prepared tile of a flat sketch, if there is one and it fits into its cache.
 fn fused_lanes<T>(plan: &draw::Product<Draw>, needs: &[Needs], tables: usize) -> Option<usize> {
     if plan.joins.len() != 1 || plan.craft.is_some() {
         return None;

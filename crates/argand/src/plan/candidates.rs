@@ -2,7 +2,7 @@
 
 use crate::spec::{Base, Field, Method, ProductMethod, Shape};
 
-/// What the paper compares, and chains, without those that are the same sketch at this degree.
+/// The methods the paper compares, and chains, without duplicates at this degree.
 pub(super) fn candidates(degree: usize) -> Vec<Method> {
     let flat = |field| move |base| Method::flat(base, field);
     let mut methods: Vec<Method> = Vec::new();

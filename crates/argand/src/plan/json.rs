@@ -90,7 +90,7 @@ mod tests {
             assert_eq!(Spec::from_json(&line["spec"].to_string()).unwrap(), candidate.spec);
         }
         assert_eq!(json["recommended"], plan.recommended.unwrap());
-        // srf has other kernels, and 6 monomials need no sketch.
+        // srf has other kernels, and 6 monomials do not need a sketch.
         assert_eq!(json["rejected"][0][0], "srf");
         assert_eq!(json["notes"][0], plan.remarks[0].to_string());
         assert_eq!(json["exact_features"], 6);

@@ -1,7 +1,8 @@
 //! From a sample of rows and a goal to a spec: which method, how many features, what error, what time.
 //!
-//! [`plan`] turns a [`Request`] into a [`Plan`]. A plan is data: why a method was rejected is a [`Reason`], what stands out is a
-//! [`Remark`], and programs match on them. `Display` puts all of it into words, a whole plan into a table.
+//! [`plan`] turns a [`Request`] into a [`Plan`]. A plan is data: a [`Reason`] says why a method was rejected, a
+//! [`Remark`] what stands out, and programs match on them. `Display` puts them into words, and a whole plan into a
+//! table.
 
 mod candidates;
 mod json;
@@ -25,18 +26,18 @@ use crate::scalar::Scalar;
 use crate::spec::{Method, Spec};
 use crate::theory::ExpectedError;
 
-/// What to do, and what else could be done.
+/// A recommendation, and the alternatives.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What was asked for.
+    /// The request.
     pub goal: Goal,
-    /// The best first: for a target error by the time of features and fit together, for a number of features by error.
+    /// Best first: by the total time of features and fit for a target error, by error for a number of features.
     pub candidates: Vec<Candidate>,
-    /// Place of the recommended candidate, or why there is none.
+    /// Index of the recommended candidate, or why there is none.
     pub recommended: Result<usize, Unmet>,
-    /// What cannot reach the goal.
+    /// The methods that cannot reach the goal.
     pub rejected: Vec<Rejected>,
-    /// The number of features of the exact polynomial expansion, if it can be counted.
+    /// The number of features of the exact polynomial expansion; `None` on overflow.
     pub exact_features: Option<u64>,
     /// The share of pairs of different rows with a < 0, where real sketches have the lower variance.
     pub opposed_pairs: f64,
@@ -63,15 +64,15 @@ impl Plan {
 pub struct Candidate {
     /// The sketch.
     pub spec: Spec,
-    /// The error that it will have on these data.
+    /// Its expected error on these data.
     pub error: ExpectedError,
     /// Seconds for the features of a million rows like these, on this machine, with the current threads.
     pub feature_seconds: f64,
-    /// Seconds for one least-squares fit on them, ΦᵀΦ for a million rows, at this machine's rate of matrix multiplication.
+    /// Seconds for a least-squares fit on them, ΦᵀΦ for a million rows, at this machine's rate of matrix multiplication.
     pub fit_seconds: f64,
     /// Bytes of the sketch and one thread's work space.
     pub memory_bytes: u64,
-    /// Whether it keeps within the time budget.
+    /// Whether it meets the time budget.
     pub in_time: bool,
 }
 
@@ -83,7 +84,7 @@ impl Candidate {
     }
 }
 
-/// A method that is not among the candidates, and why.
+/// A method that is not a candidate, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rejected {
     /// The method.
@@ -92,11 +93,11 @@ pub struct Rejected {
     pub reason: Reason,
 }
 
-/// What is being done.
+/// A step of planning, for progress reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
-    /// Looking at the sample, and predicting errors by closed form.
+    /// Examining the sample and predicting errors by closed form.
     Sampling,
     /// Predicting the error of one method.
     Predicting(Method),
@@ -106,16 +107,15 @@ pub enum Step {
     Timing(Method),
 }
 
-/// Plans a sketch: the error of every method is predicted on the sample, its time is measured on this machine, and the best
-/// one is recommended.
+/// Plans a sketch: predicts the error of every method on the sample, measures its time on this machine, and recommends the best.
 ///
 /// For a target error, each method gets the fewest features whose error, at the upper end of its 95 % interval, reaches the
-/// target (features are counted in steps of at most 6 %). The one with the shortest time for features and fit together is
-/// recommended. For a number of features, the recommended method is the fastest among those whose error is within 5 % of the
-/// lowest. `step` is told what is being done, for a progress bar.
+/// target (the number of features grows in steps of at most 6 %). The one with the shortest total time for features and fit
+/// is recommended. For a number of features, the recommended method is the fastest among those whose error is within 5 % of
+/// the lowest. `step` is called with every step, for a progress bar.
 ///
 /// # Cost
-/// Some seconds, whatever the number of rows: they are sampled.
+/// A few seconds for any number of rows: they are sampled.
 ///
 /// # Errors
 /// [`Error::Invalid`] naming what is wrong with the request; [`Error::NotFinite`] and [`Error::Invalid`] for tables that do not
@@ -234,7 +234,7 @@ mod tests {
         assert!(missed.candidates.is_empty() && missed.recommended == Err(Unmet::Goal));
     }
 
-    /// Rows whose features overflow `f32` are told apart from a goal out of reach.
+    /// Features that overflow `f32` are distinguished from a goal out of reach.
     #[test]
     fn an_overflow_asks_for_scaling() {
         let x: Vec<f32> = unit(60, 8, 0.0).iter().map(|&x| f32::from_f64(1e15 * x)).collect();

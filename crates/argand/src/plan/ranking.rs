@@ -2,10 +2,10 @@
 
 use super::{Candidate, Goal};
 
-/// With a given number of features, errors up to this many times the lowest are as good as it, and time decides.
+/// For a given number of features, errors up to this many times the lowest count as equal, and time decides.
 const AS_GOOD: f64 = 1.05;
 
-/// Sorts the candidates and returns the place of the recommended one.
+/// Sorts the candidates and returns the index of the recommended one.
 pub(super) fn rank(goal: Goal, candidates: &mut [Candidate]) -> Option<usize> {
     let by_time = |a: &Candidate, b: &Candidate| a.total_seconds().total_cmp(&b.total_seconds());
     match goal {

@@ -1,5 +1,5 @@
-//! What there is to know about a plan besides its numbers, as data: why a method was rejected, what stands out, why nothing is
-//! recommended. `text.rs` puts it into words.
+//! Reasons and remarks of a plan, as data: why a method was rejected, what stands out, why nothing is recommended.
+//! `text.rs` puts them into words.
 
 use super::{Candidate, Plan, Rejected, Request};
 use crate::error::Error;
@@ -11,7 +11,7 @@ use crate::spec::{Base, Field, InputDims, Kernel, Method};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// There is no such sketch, for example because the method has other kernels.
+    /// There is no such sketch, for example because the method does not support the kernel.
     Impossible(Error),
     /// The sketch takes more memory than allowed.
     Memory {
@@ -20,21 +20,21 @@ pub enum Reason {
         /// With this many features.
         features: usize,
     },
-    /// The method is for rows of unit norm, and these are not.
+    /// The method requires rows of unit norm; these are not.
     NotUnitNorm,
     /// The features of these rows are too large for their type.
     Overflow {
         /// `f32` or `f64`.
         dtype: &'static str,
     },
-    /// By the closed form, the target takes more features than the request considers.
+    /// By the closed form, the target needs more features than the request considers.
     TooManyFeatures {
         /// The most features considered.
         most: usize,
     },
-    /// The target was missed in all measurements.
+    /// Every measurement missed the target.
     Missed {
-        /// The features of the last one.
+        /// The number of features in the last one.
         features: usize,
     },
 }
@@ -51,15 +51,15 @@ pub enum Remark {
         degree: usize,
         /// The median of ‖x‖². Its inverse is a good gamma.
         squared_norm: f64,
-        /// Whether `coef0` is behind it rather than the rows.
+        /// Whether `coef0` is the cause rather than the rows.
         by_constant: bool,
     },
     /// A few rows outweigh all others.
     Outliers {
-        /// The part of the kernel matrix that belongs to the largest hundredth of the rows.
+        /// The share of the kernel matrix due to the largest hundredth of the rows.
         share: f64,
     },
-    /// The exact polynomial expansion takes no more features than a sketch.
+    /// The exact polynomial expansion needs no more features than a sketch.
     Exact {
         /// Its number of features.
         features: u64,
@@ -77,13 +77,13 @@ pub enum Remark {
     },
     /// The rows are so sparse that tensor-sketch is faster than the transforms.
     Sparse {
-        /// Stored numbers in a row, on average.
+        /// Average number of stored entries per row.
         stored: f64,
-        /// Numbers in a row.
+        /// Columns.
         columns: usize,
-        /// The method whose cost goes by the stored numbers, and its seconds for the features of a million rows.
+        /// The method whose cost follows the stored entries, and its seconds for the features of a million rows.
         sparse: (Method, f64),
-        /// The method whose cost goes by all numbers, and its seconds.
+        /// The method whose cost follows the columns, and its seconds.
         dense: (Method, f64),
     },
 }
@@ -96,11 +96,11 @@ pub enum Unmet {
     Scale,
     /// No method reaches the target error within the features and memory allowed.
     Goal,
-    /// No candidate keeps within the time budget.
+    /// No candidate meets the time budget.
     Time {
-        /// The seconds that a million rows may take.
+        /// The time budget in seconds per million rows.
         budget: f64,
-        /// The seconds that they take at least.
+        /// The seconds per million rows of the fastest candidate.
         fastest: f64,
     },
 }
@@ -171,7 +171,7 @@ fn sparse<T: Scalar>(plan: &Plan, input: &Input<'_, T>) -> Option<Remark> {
 /// Why none of the candidates is recommended.
 pub(super) fn unmet(time_budget: Option<f64>, candidates: &[Candidate], rejected: &[Rejected]) -> Unmet {
     if !candidates.is_empty() {
-        // Without a budget, no candidate is late.
+        // Without a budget, no candidate is too slow.
         let fastest = candidates.iter().map(|candidate| candidate.feature_seconds).fold(f64::INFINITY, f64::min);
         return Unmet::Time { budget: time_budget.unwrap_or(f64::INFINITY), fastest };
     }
@@ -230,7 +230,7 @@ mod tests {
         let methods = ["tensor-sketch", "ctr-product-srht"].map(|name| name.parse().unwrap()).to_vec();
         let few = Request { methods, ..request(2, 50_000, Goal::Features(256)) };
         let noticed = |remark: &Remark| matches!(remark, Remark::Sparse { stored: 10.0, columns: 50_000, .. });
-        // It depends on measured times, which other programs may disturb.
+        // Measured times depend on what else the machine is doing.
         assert!((0..10).any(|_| plan(&few, &[sparse.into()], |_| {}).unwrap().remarks.iter().any(noticed)));
     }
 }

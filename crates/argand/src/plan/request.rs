@@ -1,4 +1,4 @@
-//! What a plan is made for.
+//! The request behind a plan.
 
 use super::candidates::candidates;
 use crate::error::{Argument, Error};
@@ -6,7 +6,7 @@ use crate::map::DEFAULT_MEMORY_LIMIT;
 use crate::spec::{Base, Field, InputDims, Kernel, Method, Spec};
 use crate::theory::Sampling;
 
-/// What the user wants.
+/// The goal of a plan.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Goal {
     /// A relative Frobenius error of the kernel matrix of at most this much.
@@ -15,31 +15,31 @@ pub enum Goal {
     Features(usize),
 }
 
-/// What a plan is made for.
+/// The input of a plan: kernel, goal, methods and limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// The kernel to approximate.
     pub kernel: Kernel,
-    /// The tables that are read.
+    /// The input tables.
     pub inputs: InputDims,
     /// A target error or a number of features.
     pub goal: Goal,
     /// Methods to choose from.
     pub methods: Vec<Method>,
-    /// The most seconds that the features of a million rows may take.
+    /// The most seconds for the features of a million rows.
     pub time_budget: Option<f64>,
-    /// The most bytes that a sketch may take.
+    /// The most bytes for a sketch.
     pub memory_limit: u64,
     /// The most features to consider for a target error.
     pub max_features: usize,
-    /// How much of the data is looked at.
+    /// How much of the data is examined.
     pub sampling: Sampling,
     /// The seed of the recommended spec.
     pub seed: u64,
 }
 
 impl Request {
-    /// The most features considered for a target error, unless the request says otherwise.
+    /// The default limit on features for a target error.
     pub const DEFAULT_MAX_FEATURES: usize = 1 << 17;
 
     /// All methods worth considering, no budgets, and a sample that plans in seconds.
@@ -84,7 +84,7 @@ impl Request {
         if let Some(method) = self.methods.iter().find(|method| method.field() == Field::Complex) {
             return Err(Error::invalid(Argument::Methods, "real or ctr- methods, whose features are real", method));
         }
-        // Whatever is wrong with the kernel, the inputs or the features is wrong for every method.
+        // Invalid kernels, inputs or features are invalid for every method.
         let features = if let Goal::Features(features) = self.goal { features } else { 2 };
         self.plain_spec(features).validate()
     }
@@ -95,7 +95,7 @@ impl Request {
         Spec::new(inputs.clone()).with_kernel(kernel).with_features(features).with_method(method).with_seed(seed)
     }
 
-    /// A sketch whose method adds no conditions of its own.
+    /// A sketch whose method adds no conditions.
     pub(super) fn plain_spec(&self, features: usize) -> Spec {
         self.spec(Method::flat(Base::Gaussian, Field::Real), features)
     }

@@ -1,4 +1,4 @@
-//! How large the kernel of the rows is: features must neither overflow nor vanish, and a few rows must not outweigh all others.
+//! The scale of the kernel: features must neither overflow nor vanish, and a few rows must not outweigh all others.
 
 use super::Request;
 use super::remarks::Remark;
@@ -9,19 +9,19 @@ use crate::spec::Kernel;
 use crate::theory::choose_rows;
 use crate::theory::variance::power;
 
-/// The most rows that are looked at.
+/// The most rows examined.
 const ROWS: usize = 4096;
 
-/// How large the kernel of a row with itself is.
+/// The scale of k(x, x).
 pub(super) struct Scale {
     kernel: Kernel,
     /// The median of ‖x‖², the geometric mean over the tables.
     squared_norm: f64,
     median: f64,
     largest: f64,
-    /// The part of Σ k(x, x)² that belongs to the largest hundredth of the rows.
+    /// The share of Σ k(x, x)² due to the largest hundredth of the rows.
     share: f64,
-    /// Rows looked at.
+    /// Rows examined.
     rows: usize,
 }
 
@@ -62,7 +62,7 @@ impl Scale {
         // A thousandth of a typical feature should still have most of its digits.
         let small = self.largest.sqrt() * 1e-3;
         let rounded = T::from_f64(small).to_f64();
-        // Features too large for `T` are found when they overflow, method by method.
+        // Features too large for `T` are caught when they overflow, method by method.
         if rounded.is_finite() && (rounded - small).abs() > 1e-3 * small {
             let expected = "rows whose kernel is not zero: scale them to unit norm, or use a larger gamma";
             let received = format!("kernel values of {:.0e}, too small for {}", self.largest, T::NAME);
@@ -111,7 +111,7 @@ mod tests {
     use crate::rows::Rows;
     use crate::spec::{Base, Field, Method};
 
-    /// What is said about 50 rows of 3 numbers.
+    /// The remarks about 50 rows of 3 numbers.
     fn said(x: &[f64], coef0: f64) -> Vec<Remark> {
         let kernel = Kernel { degree: 3, gamma: 1.0, coef0 };
         let request = Request { kernel, ..request(3, 3, Goal::Features(8)) };
@@ -132,7 +132,7 @@ mod tests {
         assert!(matches!(said(&outlier, 0.0)[..], [Remark::Outliers { share }] if share > 0.99));
     }
 
-    /// Features of 1e-27 at degree 3 are zero in `f32`, and can be had in `f64`.
+    /// Features of 1e-27 at degree 3 are zero in `f32`, but not in `f64`.
     #[test]
     fn rows_too_small_for_the_type_are_an_error() {
         let x: Vec<f64> = unit(50, 3, 0.0).iter().map(|x| 1e-18 * x).collect();

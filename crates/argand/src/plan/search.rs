@@ -1,4 +1,4 @@
-//! How many features each method takes to the goal, and with what error.
+//! The number of features each method needs to reach the goal, and its error.
 
 use super::remarks::Reason;
 use super::scale::has_unit_rows;
@@ -10,16 +10,16 @@ use crate::spec::{Base, Field, Method, Spec};
 use crate::theory::variance::Formula;
 use crate::theory::{ExpectedError, Predictor};
 
-/// Measured methods are not tried with more features than this: drawing and measuring them would take too long.
+/// The most features tried for measured methods: drawing and measuring more would take too long.
 const MOST_MEASURED: usize = 1 << 15;
 
 /// Bytes of all the sketches that one measurement draws, unless twelve of them take more.
 const DRAWN_BYTES: u64 = 1 << 28;
 
-/// A sketch and the error that it will have.
+/// A sketch and its expected error.
 type Found = (Spec, ExpectedError);
 
-/// A search for sketches, and what was rejected on the way.
+/// A search for sketches, and the methods rejected so far.
 pub(super) struct Search<'a, 'b, T> {
     request: &'a Request,
     inputs: &'a [Input<'b, T>],
@@ -29,7 +29,7 @@ pub(super) struct Search<'a, 'b, T> {
 }
 
 impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
-    /// Takes a sample of the rows.
+    /// Samples the rows.
     pub(super) fn new(
         request: &'a Request,
         inputs: &'a [Input<'b, T>],
@@ -44,17 +44,17 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
         self.predictor.opposed_pairs()
     }
 
-    /// Tells what is being done.
+    /// Reports progress.
     pub(super) fn step(&mut self, step: Step) {
         (self.step)(step);
     }
 
-    /// Takes a method out of the plan.
+    /// Rejects a method.
     pub(super) fn reject(&mut self, method: Method, reason: Reason) {
         self.rejected.push(Rejected { method, reason });
     }
 
-    /// Whether a sketch can be drawn at all; if not, it is rejected.
+    /// Whether a sketch can be drawn at all; rejects it if not.
     fn possible(&mut self, spec: &Spec) -> bool {
         let reason = match spec.memory_bytes::<T>() {
             Err(error) => Reason::Impossible(error),
@@ -84,12 +84,12 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
         if Formula::of(&spec)?.is_none() && spec.method == Method::Spherical {
             spec.spherical.clone_from(&Spec { features: 2, ..spec.clone() }.sketch::<T>()?.spec().spherical);
         }
-        // Large sketches take long to draw: fewer of them, and a wider interval.
+        // Large sketches are slow to draw: use fewer, and accept a wider interval.
         let affordable = usize::try_from(DRAWN_BYTES / spec.memory_bytes::<T>()?.max(1)).unwrap_or(usize::MAX);
         let sketches = self.request.sampling.sketches.min(affordable.max(12));
         match self.predictor.predict(&spec, sketches) {
             Ok(error) => Ok(Some((spec, error))),
-            // Features overflow in their own type; an overflow in `f64` is one of the kernel, whatever the method.
+            // Features overflow in their own type; an overflow in `f64` is the kernel's, whatever the method.
             Err(Error::Overflow { dtype, .. }) if dtype == T::NAME && dtype != f64::NAME => {
                 self.reject(spec.method, Reason::Overflow { dtype });
                 Ok(None)
@@ -116,7 +116,7 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
                 |(index, &method)| sizes(index).into_iter().map(|features| request.spec(method, features)).collect();
             closed.iter().enumerate().map(of).collect()
         };
-        // Powers of two first, then the sizes between the last that misses the target and the first that reaches it.
+        // Powers of two first, then the sizes between the last miss and the first hit.
         let doublings: Vec<usize> =
             (1..usize::BITS).map(|bits| 1 << bits).take_while(|&d| d < request.max_features).collect();
         let doublings: Vec<usize> = doublings.into_iter().chain([request.max_features & !1]).collect();
@@ -140,7 +140,7 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
         }
         for method in others {
             self.step(Step::Measuring(method));
-            // Spherical features may never reach the target, however many; they start small.
+            // Spherical features may never reach the target; start small.
             let guess = if method == Method::Spherical { 512 } else { flat.unwrap_or(1024) };
             found.extend(self.measure_until(method, target, guess)?);
         }
@@ -159,8 +159,7 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
         Ok(lists.into_iter().map(first).collect())
     }
 
-    /// The features with which a measured method reaches the target: the error falls about as 1/√D, and is measured anew at
-    /// every guess.
+    /// The features with which a measured method reaches the target: the error falls roughly as 1/√D, and is measured at every guess.
     fn measure_until(&mut self, method: Method, target: f64, guess: usize) -> Result<Option<Found>, Error> {
         let most = self.request.max_features.min(method.craft().unwrap_or(MOST_MEASURED)).min(MOST_MEASURED) & !1;
         let mut spec = self.request.spec(method, next_size(guess.min(most)).min(most));
@@ -188,14 +187,14 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
                 reason = "clamped to a small positive range"
             )]
             let next = next_size(wanted.ceil() as usize).min(most);
-            // Close enough: another measurement would gain less than its own uncertainty.
+            // Close enough: another measurement would gain less than its uncertainty.
             if next == spec.features || (0.93..=1.0).contains(&ratio) {
                 break;
             }
             spec.features = next;
         }
         if reached.is_none() && spec.features == most && !most.is_power_of_two() {
-            // Errors are not quite monotone: whole Hadamard matrices, at powers of two, are better than a bit more.
+            // Errors are not quite monotone: whole Hadamard matrices, at powers of two, beat slightly larger sizes.
             spec.features = most.next_power_of_two() / 2;
             let Some(found) = self.predict(spec.clone())? else { return Ok(None) };
             reached = Some(found).filter(|(_, error)| error.interval()[1] <= target);
@@ -242,7 +241,7 @@ mod tests {
             assert_eq!((sizes.len(), sizes.last()), (16, Some(&last)));
             assert!(sizes.windows(2).all(|pair| pair[0] < pair[1] && 16 * (pair[1] - pair[0]) <= pair[0]), "{sizes:?}");
         }
-        // A limit that is no such size is the last one.
+        // A limit between such sizes comes last.
         let expected: Vec<usize> = (52..64).step_by(2).chain((64..=100).step_by(4)).collect();
         assert_eq!(sizes_up_to(100), expected);
     }

@@ -1,4 +1,4 @@
-//! What is said about a plan. The command line and the Python package show these words, and add none of their own.
+//! A plan in words. The command line and the Python package show them as they are.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What follows the name of the method.
+/// A predicate, to follow the name of the method.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -91,7 +91,7 @@ impl fmt::Display for Unmet {
     }
 }
 
-/// Remarks, a table of candidates with what was rejected below, how to read it, and the recommendation.
+/// Remarks, a table of candidates with the rejected methods below, how to read it, and the recommendation.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let notes = self.notes();
@@ -118,7 +118,7 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    /// What the user should know, in sentences: the remarks, and why nothing is recommended.
+    /// Notes for the user, in sentences: the remarks, and why nothing is recommended.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let unmet = self.recommended.err().map(|unmet| {
@@ -196,7 +196,7 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-/// A number of bytes for people.
+/// A number of bytes, human-readable.
 fn bytes(count: u64) -> String {
     match count {
         0..1_000 => format!("{count} bytes"),

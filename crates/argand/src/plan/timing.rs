@@ -14,7 +14,7 @@ use crate::theory::choose_rows;
 /// Rows on which times are measured.
 const TIMED_ROWS: usize = 2048;
 
-/// How long a measurement may take.
+/// The time limit of a measurement.
 const MEASUREMENT: Duration = Duration::from_millis(60);
 
 /// Measures the time of sketches on some rows.
@@ -25,10 +25,10 @@ pub(super) struct Stopwatch<T> {
 }
 
 impl<T: Scalar> Stopwatch<T> {
-    /// Takes rows to measure on, and measures the rate of matrix multiplication.
+    /// Selects rows to measure on, and measures the rate of matrix multiplication.
     pub(super) fn new(inputs: &[Input<'_, T>], seed: u64) -> Self {
         let rows = choose_rows(inputs[0].rows(), TIMED_ROWS, seed);
-        // Few rows are repeated: the time per row is that of many.
+        // Repeat few rows, so that the time per row is that of many.
         let rows: Vec<usize> = rows.iter().copied().cycle().take(TIMED_ROWS).collect();
         Self {
             tables: inputs.iter().map(|input| OwnedRows::take(input, &rows)).collect(),
@@ -43,7 +43,7 @@ impl<T: Scalar> Stopwatch<T> {
 
     /// Seconds for the features of a million rows.
     pub(super) fn feature_seconds(&self, spec: &Spec) -> Result<f64, Error> {
-        // Dense weights take long to draw, and their cost is proportional to the features: some are enough.
+        // Dense weights are slow to draw, and their cost is proportional to the features: a few are enough.
         let dense = matches!(spec.method.base(), Some(Base::Gaussian | Base::Rademacher));
         let mut small = spec.clone();
         while dense && small.features > 2048 {
@@ -60,7 +60,7 @@ impl<T: Scalar> Stopwatch<T> {
                 fastest(|| sketch.transform_into(&inputs, RowsMut::new(&mut features, rows, small.features)?))?;
             Ok(seconds / rows as f64)
         };
-        // A few rows tell how many can be measured in the time there is.
+        // A few rows tell how many fit into the time limit.
         let few = TIMED_ROWS.min(64);
         let per_row = time(few)?;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive number of rows")]
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::rows::Rows;
 
-    /// Only what does not depend on the machine.
+    /// Checks only what does not depend on the machine.
     #[test]
     fn times_grow_with_the_features() {
         let x = [1.0_f32, 2.0, 3.0, 4.0];

@@ -12,12 +12,13 @@ use crate::scalar::Scalar;
 use crate::theory::variance::{Formula, PairStatistics};
 use crate::transform::fft::{Fourier, FourierRows};
 
-/// W = F C: every coordinate is thrown into one of m buckets with a random sign (C), and the buckets are transformed (F).
+/// W = F C: every coordinate is hashed into one of m buckets with a random sign (C), and the buckets are transformed (F).
 ///
 /// # Formula
 /// (Cx)_b = Σ_{k: h(k) = b} s_k x_k with h uniform on the m buckets and s uniform on {1, −1} or {1, −1, i, −i};
-/// F_{jb} = exp(−2πijb/m). Entries of W have modulus 1, and E[w wᴴ] = I for every row. The element-wise product of the
-/// Wᵢxᵢ is the transform of the convolution of the Cᵢxᵢ; the sketch transforms it back, which makes it TensorSketch.
+/// F_{jb} = exp(−2πijb/m). Entries of W have modulus 1, and E[w wᴴ] = I for every row of W. The element-wise product of
+/// the Wᵢxᵢ is the transform of the convolution of the Cᵢxᵢ; the sketch transforms it back, which makes it
+/// TensorSketch.
 ///
 /// # Reference
 /// Pham and Pagh (2013), "Fast and scalable polynomial kernels via explicit feature maps".
@@ -43,7 +44,7 @@ impl Kind for TensorSketch {
         super::rademacher::sign_moments(pair, complex)
     }
 
-    /// Outputs depend on each other by way of the buckets; [`Formula`] has the result.
+    /// The buckets make outputs dependent; see [`Formula`] for the result.
     #[inline(always)]
     fn second_moments(formula: &Formula, factors: &[PairStatistics]) -> [f64; 2] {
         formula.of_tensor_sketch(factors)
@@ -65,7 +66,7 @@ impl Kind for TensorSketch {
     }
 
     fn operator<T: Scalar>(projection: &Projection, fourier: Option<&Fourier<T>>, arch: Arch) -> Box<dyn Operator<T>> {
-        let Some(fourier) = fourier else { unreachable!("a sketch that multiplies transforms has planned them") };
+        let Some(fourier) = fourier else { unreachable!("a sketch that multiplies transforms plans them") };
         Box::new(CountSketch { drawn: drawn(projection).clone(), fourier: fourier.clone(), arch })
     }
 }
@@ -175,7 +176,7 @@ impl<T: Scalar> WithSimd for Scatter<'_, T> {
         let Self { drawn: Buckets { buckets, turns }, x: [x_re, x_im], into: [into_re, into_im] } = self;
         for (x, imaginary) in [(x_re, false), (x_im, true)] {
             for ((&bucket, &turns), x) in buckets.iter().zip(turns).zip(x) {
-                // A factor i is one more quarter turn. Signs are products, because no branch could guess them.
+                // A factor i is one more quarter turn. Signs are multiplied, because branches would be unpredictable.
                 let [re, im] = quarter_turn(turns + u8::from(imaginary)).map(
                     #[inline(always)]
                     |part| T::splat(simd, T::from_f64(part)),

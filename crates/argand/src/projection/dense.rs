@@ -1,4 +1,4 @@
-//! Matrices with any entries, given row by row: what projections with independent entries are by default.
+//! Matrices with arbitrary entries, given row by row: the default for projections with independent entries.
 
 use std::ops::Range;
 
@@ -11,27 +11,27 @@ use crate::lanes::{self, LANES, Lane, LaneBuffer, add, scale, sub};
 use crate::scalar::Scalar;
 use crate::simd::prefetch;
 
-/// Real rows computed together. Their sums stay in registers: 6 x 4 of 32, or 6 x 2 of 16.
+/// Real rows of W computed together. Their sums stay in registers: 6 x 4 of 32, or 6 x 2 of 16.
 const PANEL: usize = 6;
 
 /// Tiles whose sums are in registers together.
 const TILES: usize = 4;
 
-/// Tiles that share a pass over the weights at most, and where the weights are so few that they stay in a cache: there, more tiles would
-/// be in their way.
+/// The most tiles that share a pass over the weights, in general and where the weights are few enough to stay in a
+/// cache: there, more tiles would evict them.
 const SHARING: usize = 4 * TILES;
 const SHARING_NEAR: usize = TILES;
 const NEAR_BYTES: u64 = 16 << 20;
-/// The most bytes of tiles that are kept at once, if they are several.
+/// The most bytes of tiles kept at once, if there are several.
 const TILE_BYTES: usize = 16 << 20;
 
 /// Columns at a time: what panels have in common, [`TILES`] tiles of this length, stays in a first-level cache ...
 const DEPTH: usize = 144;
-/// ... while this many panels go through them, whose sums stay in a second-level one; of vectors that are no longer, fewer.
+/// ... while this many panels pass over them, whose sums stay in a second-level cache; fewer for vectors no longer than that.
 const PANELS: usize = 48;
 const SHORT_PANELS: usize = 4;
 
-/// Columns of a panel's weights that are asked for before they are needed: long enough for a third-level cache to answer.
+/// How many columns ahead a panel's weights are prefetched: far enough for a third-level cache to answer.
 const AHEAD: usize = 128;
 
 /// An m × d matrix.
@@ -43,8 +43,8 @@ pub(crate) struct Dense<T> {
     dim: usize,
     outputs: usize,
     complex: bool,
-    /// Panels of [`PANEL`] real rows, column by column; a complex panel is 3 real parts, then 3 imaginary parts. Of every [`PANELS`] panels,
-    /// a part of the columns of each comes first, then the next part of each, as they are read.
+    /// Panels of [`PANEL`] real rows of W, column by column; a complex panel is 3 real parts, then 3 imaginary parts.
+    /// In reading order: for every [`PANELS`] panels, one part of the columns of each, then the next part of each.
     weights: Vec<[T; PANEL]>,
     arch: Arch,
 }
@@ -54,13 +54,13 @@ const fn panel_rows(complex: bool) -> usize {
     if complex { PANEL / 2 } else { PANEL }
 }
 
-/// The columns of one part after the other, as near to equally many as they can be.
+/// The columns of each part, split as evenly as possible.
 fn parts(dim: usize) -> impl Iterator<Item = Range<usize>> {
     let depth = dim.div_ceil(dim.div_ceil(DEPTH));
     (0..dim).step_by(depth).map(move |start| start..dim.min(start + depth))
 }
 
-/// Panels that go through one part of the columns after the other.
+/// Panels that pass over one part of the columns after the other.
 const fn panels_together(dim: usize) -> usize {
     if dim > DEPTH { PANELS } else { SHORT_PANELS }
 }
@@ -69,7 +69,7 @@ impl<T: Scalar> Dense<T> {
     pub(super) fn needs(draw: &Draw) -> Needs {
         let Draw { outputs, dim, complex, .. } = *draw;
         let bytes = Self::bytes(outputs, dim, complex);
-        // Of very long vectors, as many as there is room for.
+        // For very long vectors, as many as there is room for.
         let near = bytes.is_some_and(|bytes| bytes <= NEAR_BYTES);
         let room = TILE_BYTES / size_of::<Lane<T>>() / dim;
         let tiles_per_block = room.clamp(1, if near { SHARING_NEAR } else { SHARING });
@@ -82,7 +82,7 @@ impl<T: Scalar> Dense<T> {
         PANEL * panels_together(dim).min(outputs.div_ceil(panel_rows(complex)))
     }
 
-    /// Bytes of a matrix of these sizes, if they can be counted.
+    /// Bytes of a matrix of these sizes; `None` on overflow.
     pub(crate) fn bytes(outputs: usize, dim: usize, complex: bool) -> Option<u64> {
         let panels = outputs.div_ceil(panel_rows(complex));
         let numbers = panels.checked_mul(PANEL)?.checked_mul(dim)?;
@@ -94,7 +94,7 @@ impl<T: Scalar> Dense<T> {
         Self::from_rows(outputs, dim, complex, arch, |output| projection.row(output))
     }
 
-    /// A matrix whose rows of (re, im) entries `row` computes, in parallel.
+    /// The matrix whose rows of (re, im) entries are computed by `row`, in parallel.
     pub(crate) fn from_rows(
         outputs: usize,
         dim: usize,
@@ -126,11 +126,11 @@ impl<T: Scalar> Dense<T> {
         Self { dim, outputs, complex, weights, arch }
     }
 
-    /// Computes Wx for every tile and hands over (tile, first row of W, real parts, imaginary parts) of some rows of W at a time; the imaginary
-    /// parts of a real matrix are left out.
+    /// Computes Wx for every tile and hands over (tile, first row of W, real parts, imaginary parts) of some rows of W
+    /// at a time; a real matrix has no imaginary parts.
     ///
-    /// `x` is [Re x, Im x], the latter empty if x is real. Sums are computed in `of_re` and, for Im x, in `of_im`; as many tiles share a pass over the
-    /// weights as these have room for.
+    /// `x` is [Re x, Im x], the latter empty if x is real. Sums are computed in `of_re` and, for Im x, in `of_im`; as
+    /// many tiles as fit into these share a pass over the weights.
     pub(crate) fn apply(
         &self,
         [x_re, x_im]: [&[Lane<T>]; 2],
@@ -146,7 +146,7 @@ impl<T: Scalar> Dense<T> {
             for (chunk, weights) in self.weights.chunks(panels * self.dim).enumerate() {
                 self.multiply(weights, x, of_re);
                 if !x_im.is_empty() {
-                    // Only complex projections meet complex vectors: (a + ib)(c + id).
+                    // Only complex projections see complex vectors: (a + ib)(c + id).
                     self.multiply(weights, &x_im[group * sharing * self.dim..][..x.len()], of_im);
                     let used = weights.len() / self.dim * tiles;
                     for (sums, other) in of_re[..used].iter_mut().zip(&*of_im) {
@@ -201,7 +201,7 @@ impl<T: Scalar> Dense<T> {
             })
         });
         for (first, start, columns) in panels {
-            // Re(w v) = Re w Re v − Im w Im v and Im(w v) = Re w Im v + Im w Re v, as sums over the panel's real rows.
+            // Re(w v) = Re w Re v − Im w Im v and Im(w v) = Re w Im v + Im w Re v, as sums over the real rows of the panel.
             let (mut for_re, mut for_im) = ([[T::ZERO; LANES]; PANEL], [[T::ZERO; LANES]; PANEL]);
             for within in 0..per_panel.min(self.outputs - first) {
                 for_re[within] = v_re[first + within];
@@ -239,7 +239,7 @@ impl<T: Scalar> Operator<T> for Dense<T> {
     }
 }
 
-/// Adds a panel's rows, weighted by `v`, to the gradient.
+/// Adds the rows of a panel, weighted by `v`, to the gradient.
 struct PanelTransposed<'a, T> {
     columns: &'a [[T; PANEL]],
     v: [Lane<T>; PANEL],
@@ -260,15 +260,15 @@ impl<T: Scalar> WithSimd for PanelTransposed<'_, T> {
     }
 }
 
-/// The products of some columns of several panels with up to [`TILES`] tiles, which begin every `stride` lanes.
+/// The products of some columns of several panels with up to [`TILES`] tiles, which start `stride` lanes apart.
 struct Panels<'a, T> {
     weights: &'a [[T; PANEL]],
     depth: usize,
     x: &'a [Lane<T>],
     stride: usize,
-    /// Whether to add to the sums rather than to replace them.
+    /// Whether to add to the sums instead of replacing them.
     more: bool,
-    /// For every panel, for every tile; of the latter some are meant.
+    /// For every panel, for every tile; only some of the tiles are used.
     sums: &'a mut [[Lane<T>; PANEL]],
     tiles: Range<usize>,
     all_tiles: usize,
@@ -286,7 +286,7 @@ impl<T: Scalar> WithSimd for Panels<'_, T> {
     }
 }
 
-/// The products of a panel's rows with up to [`TILES`] tiles.
+/// The products of the rows of a panel with up to [`TILES`] tiles.
 struct Times<'a, T> {
     columns: &'a [[T; PANEL]],
     x: &'a [Lane<T>],
@@ -323,7 +323,7 @@ impl<T: Scalar> Times<'_, T> {
     fn some<S: Simd, const COUNT: usize>(&mut self, simd: S, first: usize) {
         let Self { columns, x, stride, more, sums } = self;
         let width = size_of::<Lane<T>>() / size_of::<T::Register<S>>();
-        // Loops, as nothing forces the closures of an array's `map` to be compiled for this instruction set.
+        // Loops, because the closures of an array's `map` might not be compiled for this instruction set.
         let (mut place, mut of_x) = ([(0, 0); COUNT], [T::registers::<S>(&[]); COUNT]);
         for (index, (place, of_x)) in place.iter_mut().zip(&mut of_x).enumerate() {
             let (tile, register) = ((first + index) / width, (first + index) % width);
@@ -397,7 +397,7 @@ mod tests {
         }
     }
 
-    /// Small integers, of which sums of products are exact, fused or not.
+    /// Small integers, whose sums of products are exact, fused or not.
     fn value(at: usize) -> f32 {
         ((at * 7) % 11) as f32 - 5.0
     }
@@ -425,7 +425,7 @@ mod tests {
         }
     }
 
-    /// Matrices of one part, and of several parts and chunks, the last ones smaller.
+    /// Matrices of one part, and of several parts and chunks with smaller last ones.
     #[test]
     fn parts_make_the_whole() {
         for (rows, dim, complex) in
@@ -469,7 +469,7 @@ mod tests {
         }
     }
 
-    /// Work space stays small beside the weights, also where these are few long rows.
+    /// Work space stays small compared with the weights, even for a few long rows of W.
     #[test]
     fn long_vectors_share_a_pass_with_fewer_others() {
         let tiles =

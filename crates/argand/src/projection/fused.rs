@@ -1,5 +1,4 @@
-//! Features of flat sketches in one pass: what a tile's outputs are taken from stays in a cache, and products are written as they are
-//! made.
+//! Features of flat sketches in one pass: prepared tiles stay in a cache, and products are written as soon as they are computed.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,7 +14,7 @@ use crate::scalar::Scalar;
 
 /// A flat sketch that writes its features in one pass.
 pub(crate) trait Fused<T: Scalar>: fmt::Debug + Send + Sync {
-    /// The most rows that take less one by one than as a tile, and a sixteenth of its work space.
+    /// The most rows that are faster one by one than as a tile, and a sixteenth of its work space.
     fn few_rows(&self) -> usize;
 
     /// Writes the features of the tile of rows that starts at `first` in the inputs and at `at` in `out`; reports whether all are finite.
@@ -34,11 +33,11 @@ pub(crate) trait Fused<T: Scalar>: fmt::Debug + Send + Sync {
 pub(crate) struct FusedScratch<'a, T> {
     /// As long as the longest x̃.
     pub(crate) x: &'a mut [Lane<T>],
-    /// What outputs are taken from, of all factors.
+    /// The prepared tiles of all factors.
     pub(crate) taken_from: &'a mut [Lane<T>],
 }
 
-/// Factors of a flat sketch that take part in one pass, by kind.
+/// The factors of a flat sketch for one pass, by kind.
 #[derive(Debug)]
 pub(crate) struct FusedBuilder<T> {
     srhts: Vec<Srht>,
@@ -63,7 +62,7 @@ impl<T: Scalar> FusedBuilder<T> {
         self.signs.push(signs.clone());
     }
 
-    /// The sketch whose factors read the given tables, if all of them are of one kind.
+    /// The sketch whose factors read the given tables, if all are of one kind.
     pub(crate) fn build(self, tables: &[usize]) -> Option<Box<dyn Fused<T>>> {
         let Self { srhts, signs, scale, parts, roots, arch } = self;
         if srhts.len() == tables.len() {
@@ -78,13 +77,13 @@ impl<T: Scalar> FusedBuilder<T> {
     }
 }
 
-/// A projection whose outputs can be taken one piece at a time.
+/// A projection whose outputs can be computed one piece at a time.
 pub(super) trait Fusible<T: Scalar>: fmt::Debug + Send + Sync {
     type Taken<'a>: Factor<T>
     where
         Self: 'a;
 
-    /// Prepares a tile in the front of `free`, which is shortened by that; `before` is the factor before, if it read the same x.
+    /// Prepares a tile at the front of `free`, and shortens it; `before` is the previous factor, if it read the same x.
     fn prepare<'a>(
         &'a self,
         x: &[Lane<T>],
@@ -92,16 +91,16 @@ pub(super) trait Fusible<T: Scalar>: fmt::Debug + Send + Sync {
         free: &mut &'a mut [Lane<T>],
     ) -> Self::Taken<'a>;
 
-    /// The most rows that take less one by one than as a tile.
+    /// The most rows that are faster one by one than as a tile.
     const FEW_ROWS: usize = 0;
 
-    /// Prepares a single row in the front of `free`, if there is a way for few rows.
+    /// Prepares a single row at the front of `free`, if single rows are supported.
     fn prepare_row<'a>(&'a self, _x: &[T], _free: &mut &'a mut [T]) -> Option<TransformedRow<'a, T>> {
         None
     }
 }
 
-/// Factors, each with the table that it reads.
+/// Factors, each with the table it reads.
 #[derive(Debug)]
 struct FusedProduct<T, P> {
     factors: Vec<(usize, P)>,
@@ -170,19 +169,19 @@ impl<T: Scalar, P: Fusible<T>> Fused<T> for FusedProduct<T, P> {
     }
 }
 
-/// The outputs W x for one tile, ready to be taken.
+/// The outputs W x for one tile, prepared.
 ///
 /// Parts are [Re, Im], the latter empty if W is real.
 pub(crate) trait Factor<T: Scalar> {
     /// Work space, made once for a tile.
     type Scratch: Default;
 
-    /// The number of them.
+    /// The number of outputs.
     fn outputs(&self) -> usize;
 
     fn complex(&self) -> bool;
 
-    /// Some outputs, at most [`PIECE`] for those that have work space, times `scale`.
+    /// Some outputs, times `scale`; at most [`PIECE`] if there is work space.
     fn take<S: Simd>(
         &self,
         simd: S,
@@ -192,7 +191,7 @@ pub(crate) trait Factor<T: Scalar> {
         scratch: &mut Self::Scratch,
     );
 
-    /// Multiplies what is there, or, if `FIRST`, the same outputs of `start`, by some outputs and, if `LAST`, by `scale`.
+    /// Multiplies the present values, or, if `FIRST`, the same outputs of `start`, by some outputs and, if `LAST`, by `scale`.
     fn multiply<S: Simd, const FIRST: bool, const LAST: bool>(
         &self,
         start: &Self,
@@ -204,10 +203,10 @@ pub(crate) trait Factor<T: Scalar> {
     );
 }
 
-/// Where real and imaginary parts of products go in a row of features.
+/// The layout of real and imaginary parts in a row of features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Parts {
-    /// All real parts, then the imaginary ones, if there are any.
+    /// All real parts, then all imaginary parts, if any.
     Apart,
     /// Side by side.
     Interleaved,
@@ -225,8 +224,7 @@ impl Parts {
 
 /// Writes the element-wise product of projections, times `scale`, as features of the tile of rows from `first` on;
 /// reports whether all are finite.
-///
-/// One pass over the output, with what the outputs are taken from in a cache: gather, multiply, transpose, write.
+/// One pass over the output, with prepared tiles in a cache: gather, multiply, transpose, write.
 fn write_products<T: Scalar>(
     arch: Arch,
     factors: &[impl Factor<T>],
@@ -261,7 +259,7 @@ impl<T: Scalar, F: Factor<T>> WithSimd for WriteProducts<'_, '_, T, F> {
         let mut im = Aligned([[T::ZERO; LANES]; PIECE]);
         let mut other = Aligned([[T::ZERO; LANES]; PIECE]);
         let per_output = if parts == Parts::Interleaved { 2 } else { 1 };
-        // A short piece first, so that the others start cache lines.
+        // A short piece first, so that the others start on cache lines.
         let short = (out.before_line(0) / per_output).min(outputs);
         // Where the real parts end in the middle of a cache line, the imaginary ones of the short piece fill it.
         let shares = parts == Parts::Apart && complex && short < outputs && out.before_line(outputs) == short;
@@ -348,7 +346,7 @@ mod tests {
                 let one = |stream| Draw { complex, seed: 5, stream, ..test_draw(base, dim, outputs) };
                 let draws: Vec<Draw> = (0..degree).map(one).collect();
                 let x: Vec<T> = (0..LANES * dim).map(|at| T::from_f64((at * 31 % 23) as f64 / 7.0 - 1.0)).collect();
-                let [(_, plain), ..] = &arches()[..] else { unreachable!("plain code is always there") };
+                let [(_, plain), ..] = &arches()[..] else { unreachable!("plain code is always available") };
                 let want = written(*plain, &draws, parts, &x, 0, false);
                 for (offset, streamed) in [(0, false), (0, true), (4, true), (5, false), (12, true), (15, true)] {
                     for (name, arch) in arches() {
@@ -363,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Bit for bit, cached or streamed, wherever the table starts.
+    /// Bit for bit the same, cached or streamed, wherever the table starts.
     #[test]
     fn features_agree_on_every_instruction_set() {
         for base in [Base::ProductSrht, Base::Rademacher] {

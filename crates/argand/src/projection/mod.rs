@@ -1,7 +1,7 @@
-//! One linear map Wᵢ each: m rows w with E[w wᴴ] = I, never divided by √m (the sketch does that, once).
+//! Projections: linear maps Wᵢ with m rows w and E[w wᴴ] = I, never divided by √m (the sketch does that, once).
 //!
-//! A projection is one file with a type that implements [`Kind`], and one line in [`bases!`] below that registers it. What the
-//! trait provides by default is right for matrices with independent entries. `CONTRIBUTING.md` goes through it step by step.
+//! A projection is one file with a type that implements [`Kind`], and one line in [`bases!`] below that registers it.
+//! The trait's defaults suit matrices with independent entries. `CONTRIBUTING.md` walks through it.
 
 mod count_sketch;
 mod dense;
@@ -35,7 +35,7 @@ pub(crate) trait Kind {
     /// Whether every entry of W is multiplied: m·d operations per row.
     const DENSE: bool = true;
 
-    /// Whether products are of Fourier transforms, and joins are transformed back.
+    /// Whether the sketch multiplies Fourier transforms and transforms joins back.
     const MULTIPLIES_TRANSFORMS: bool = false;
 
     /// One row of W as (re, im) pairs, entry by entry from the definition.
@@ -46,8 +46,8 @@ pub(crate) trait Kind {
     /// M = E|uv̄|² and M' = E(uv̄)² for the projections u, v of x̃, ỹ by one row of W; M' = M if W is real.
     fn moments(pair: &PairStatistics, complex: bool) -> [f64; 2];
 
-    /// The number s with C = a − (M − a)/s, where C = E[u₁v̄₁ū₂v₂] for two different rows of W and a = ⟨x̃, ỹ⟩²; `None` if rows are
-    /// independent, where C = a.
+    /// The number s with C = a − (M − a)/s, where C = E[u₁v̄₁ū₂v₂] for two different rows of W and a = ⟨x̃, ỹ⟩²; `None`
+    /// if the rows of W are independent, where C = a.
     fn dependence(_dim: usize, _outputs: usize) -> Option<f64> {
         None
     }
@@ -60,33 +60,32 @@ pub(crate) trait Kind {
         formula.of_independent_factors::<Self>(factors)
     }
 
-    /// What is drawn at once.
+    /// The values drawn in advance.
     fn draw(_draw: &Draw) -> Values {
         Values::Independent
     }
 
-    /// Bytes that [`Kind::draw`] takes, if they can be counted.
+    /// Bytes that [`Kind::draw`] takes; `None` on overflow.
     fn drawn_bytes(_draw: &Draw) -> Option<u64> {
         Some(0)
     }
 
-    /// What [`Kind::operator`] needs.
+    /// The resources that [`Kind::operator`] needs.
     fn needs<T: Scalar>(draw: &Draw) -> Needs {
         Dense::<T>::needs(draw)
     }
 
     /// W on this processor.
-    ///
-    /// `fourier` is the transform of length m, where products are of transforms or a transform follows.
+    /// `fourier` is the transform of length m, if the sketch multiplies transforms or a transform follows.
     fn operator<T: Scalar>(projection: &Projection, _fourier: Option<&Fourier<T>>, arch: Arch) -> Box<dyn Operator<T>> {
         Box::new(Dense::<T>::new(projection, arch))
     }
 }
 
-/// Declares [`Base`] and passes questions on to the [`Kind`] of each variant.
+/// Declares [`Base`] and forwards its methods to the [`Kind`] of each variant.
 macro_rules! bases {
     ($($(#[$doc:meta])* $variant:ident = $kind:ty,)*) => {
-        /// What one projection Wᵢ is made of.
+        /// The kind of one projection Wᵢ.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Base {
@@ -132,7 +131,7 @@ macro_rules! bases {
                 match self { $(Self::$variant => <$kind as Kind>::second_moments(formula, factors),)* }
             }
 
-            /// Rows of W; with a Fourier transform after it, where there is one.
+            /// Rows of W, including the Fourier transform after it, if any.
             pub(crate) fn row(self, projection: &Projection, output: usize) -> Vec<[f64; 2]> {
                 let row = |output: usize| match self { $(Self::$variant => <$kind as Kind>::row(projection, output),)* };
                 if projection.draw.transformed { transformed_row(projection.draw, row, output) } else { row(output) }
@@ -188,34 +187,34 @@ fn fourier_entry(length: usize, row: usize, column: usize) -> [f64; 2] {
     [cos, sin]
 }
 
-/// What a projection needs on this processor.
+/// The resources a projection needs on this processor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Needs {
-    /// Bytes of the operator itself, beyond what was drawn, if they can be counted.
+    /// Bytes of the operator itself, beyond the drawn values; `None` on overflow.
     pub(crate) bytes: Option<u64>,
     /// Lanes of [`Workspace`].
     pub(crate) workspace_lanes: usize,
-    /// Tiles worth computing together: weights are then read once for all of them.
+    /// Tiles worth computing together: they share one pass over the weights.
     pub(crate) tiles_per_block: usize,
     /// How a flat product of such projections can be written in one pass.
     pub(crate) fusing: Option<Fusing>,
 }
 
-/// What a tile's outputs are taken from, where they are computed as they are written.
+/// The prepared tile, for outputs that are computed as they are written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Fusing {
-    /// Lanes of it for one factor.
+    /// Its lanes for one factor.
     pub(crate) lanes: usize,
     /// Whether all factors that read the same input share it.
     pub(crate) shared: bool,
-    /// The most bytes of it, for all factors, that stay in the cache it is meant for.
+    /// The most bytes, for all factors, that stay in the intended cache.
     pub(crate) most_bytes: usize,
 }
 
 /// A projection W, ready to be applied by this processor.
 ///
-/// Tiles of vectors lie in lanes, as [Re, Im]; the imaginary part is empty where it is zero. Every row's result depends on its own lane
-/// only.
+/// Tiles of vectors lie in lanes, as [Re, Im]; the imaginary part is empty where it is zero. Every row's result depends
+/// only on its own lane.
 pub(crate) trait Operator<T: Scalar>: fmt::Debug + Send + Sync {
     /// Multiplies `into`, m lanes per tile, element by element by Wx, or, if `first`, replaces it by Wx. Im `into` is empty if products
     /// are real.
@@ -226,21 +225,21 @@ pub(crate) trait Operator<T: Scalar>: fmt::Debug + Send + Sync {
     /// Im v is empty for a real projection; Im of the gradient is empty if only its real part is wanted.
     fn add_transpose(&self, v: [&mut [Lane<T>]; 2], workspace: &mut Workspace<T>, gradient: [&mut [Lane<T>]; 2]);
 
-    /// Whether it reads sparse inputs row by row, so that nobody needs to put them into lanes.
+    /// Whether it reads sparse inputs row by row, without loading them into lanes.
     fn reads_sparse(&self) -> bool {
         false
     }
 
-    /// Takes part in a flat product that is written in one pass, if it can.
+    /// Joins a flat product that is written in one pass, if it can.
     fn fuse(&self, _builder: &mut FusedBuilder<T>) {}
 }
 
-/// What is projected: several tiles of vectors.
+/// The vectors to project, in several tiles.
 #[derive(Debug)]
 pub(crate) struct Vectors<'a, T> {
     /// Re x and Im x, tile after tile; the latter is empty if x is real.
     pub(crate) lanes: [&'a [Lane<T>]; 2],
-    /// The sparse rows they are, for projections that read those; lanes are then empty.
+    /// The sparse rows, for projections that read them; lanes are then empty.
     pub(crate) rows: Option<SparseTile<'a, T>>,
     /// The number of tiles.
     pub(crate) tiles: usize,
@@ -257,7 +256,7 @@ impl<'a, T> Vectors<'a, T> {
 #[derive(Debug)]
 pub(crate) struct SparseTile<'a, T> {
     pub(crate) input: &'a SparseRows<'a, T>,
-    /// The row that the first tile starts with.
+    /// The first row of the first tile.
     pub(crate) first: usize,
     pub(crate) root_gamma: T,
     pub(crate) root_coef0: T,
@@ -276,7 +275,7 @@ impl<T: Scalar> SparseTile<'_, T> {
     }
 }
 
-/// Work space that a projection may use as it likes.
+/// Work space for any use by a projection.
 #[derive(Debug)]
 pub(crate) struct Workspace<T> {
     /// Real and imaginary part.
@@ -293,7 +292,7 @@ impl<T: Scalar> Workspace<T> {
     }
 }
 
-/// The part of a buffer of m lanes per tile that belongs to one tile; empty if the buffer is.
+/// One tile's part of a buffer with m lanes per tile; empty if the buffer is.
 fn of_tile<T>(lanes: &mut [Lane<T>], tile: usize, tiles: usize) -> &mut [Lane<T>] {
     let outputs = lanes.len() / tiles;
     &mut lanes[tile * outputs..][..outputs]

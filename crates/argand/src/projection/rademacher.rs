@@ -1,4 +1,4 @@
-//! Projections with random signs as entries, without a multiplication.
+//! Projections whose entries are random signs, without multiplications.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::rng::Purpose;
 use crate::scalar::Scalar;
 use crate::theory::variance::PairStatistics;
 use crate::transform::fft::Fourier;
-/// The most real rows at a time: enough to be worth the signed sums, and few enough for what they add up to stay close.
+/// The most real rows of W at a time: enough to be worth the signed sums, and few enough for their results to stay in a cache.
 const CHUNK: usize = 512;
 
 /// An m × d matrix with independent entries, uniform on {1, −1} or {1, −1, i, −i}.
@@ -65,7 +65,7 @@ pub(super) fn sign_moments(pair: &PairStatistics, complex: bool) -> [f64; 2] {
     if complex { [pair.norms + cross, 2.0 * a - pair.squares] } else { [pair.norms + 2.0 * cross; 2] }
 }
 
-/// The most bytes of signed sums that are kept at once: not much more than a first-level cache.
+/// The most bytes of signed sums kept at once: little more than a first-level cache.
 const TABLE_BYTES: usize = 64 << 10;
 
 /// A matrix of random signs on this processor.
@@ -84,22 +84,22 @@ const TABLE_BYTES: usize = 64 << 10;
 pub(crate) struct SignMatrix {
     dim: usize,
     complex: bool,
-    /// Of m real rows, or of 2m as pairs u, v: for every chunk of rows, for every block of coordinates, for every row in the
-    /// chunk, the signs of the groups of the block, one bit each, set if negative.
+    /// The signs of m real rows of W, or of 2m as pairs u, v: for every chunk, every block of coordinates and every row
+    /// in the chunk, the signs of the groups of the block, one bit each, set if negative.
     signs: Arc<Vec<[u8; GROUPS]>>,
     arch: Arch,
 }
 
-/// One of the two buffers that a chunk of rows works with: the first for Re x, the second for Im x.
+/// One of the two buffers of a chunk: the first for Re x, the second for Im x.
 struct Scratch<'a, T> {
-    /// One lane per real row.
+    /// One lane per real row of W.
     sums: &'a mut [Lane<T>],
-    /// Real or imaginary parts of complex rows.
+    /// Real or imaginary parts of complex rows of W.
     parts: &'a mut [Lane<T>],
     tables: &'a mut [Lane<T>; GROUPS * SUMS],
 }
 
-/// Takes a buffer apart.
+/// Splits a buffer.
 fn scratch<T: Scalar>(buffer: &mut LaneBuffer<T>) -> Scratch<'_, T> {
     let Some((tables, rest)) = buffer.as_mut().split_first_chunk_mut() else {
         unreachable!("work space is as long as `needs` says")
@@ -119,7 +119,7 @@ impl SignMatrix {
         u64::try_from(bytes).ok()
     }
 
-    /// The signed sums of one tile, left in the front of `free`, which is shortened by that: those of any projection of such vectors.
+    /// The signed sums of one tile, at the front of `free`, which is shortened: the same for every projection of these vectors.
     fn tables_in_front<'a, T: Scalar>(&self, x: &[Lane<T>], free: &mut &'a mut [Lane<T>]) -> &'a [Lane<T>] {
         let (tables, rest) = std::mem::take(free).split_at_mut(x.len().div_ceil(BLOCK) * GROUPS * SUMS);
         *free = rest;
@@ -151,7 +151,7 @@ impl SignMatrix {
         Self { dim, complex, signs: Arc::new(signs), arch }
     }
 
-    /// Chunks of rows: the first row of W of each, and its signs.
+    /// Chunks of rows of W: the first row of each, and its signs.
     fn chunks(&self) -> impl Iterator<Item = (usize, &[[u8; GROUPS]])> {
         let blocks = self.dim.div_ceil(BLOCK);
         let first = if self.complex { CHUNK / 2 } else { CHUNK };
@@ -236,7 +236,7 @@ impl<T: Scalar> Operator<T> for SignMatrix {
     }
 }
 
-/// A tile's signed sums, and the projection that looks them up.
+/// The signed sums of a tile, and the projection that looks them up.
 #[derive(Debug)]
 pub(crate) struct LookedUp<'a, T> {
     matrix: &'a SignMatrix,
@@ -380,7 +380,7 @@ mod tests {
         }
     }
 
-    /// Sums of small integers are exact: every instruction set gives the sum that the definition gives.
+    /// Sums of small integers are exact: every instruction set gives the sum of the definition.
     #[test]
     fn sums_are_the_defined_ones() {
         for (dim, rows) in [(1, 1), (5, 3), (6, 2), (7, 9), (23, 17), (24, 512), (25, 40), (100, 513)] {

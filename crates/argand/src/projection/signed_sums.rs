@@ -5,8 +5,8 @@ use pulp::{Simd, WithSimd};
 use crate::lanes::{LANES, Lane, add, sub};
 use crate::scalar::Scalar;
 
-/// Coordinates in a group: all signed sums of a group are computed once, and every row of W looks up its own. More would
-/// take longer to compute than they save.
+/// Coordinates in a group: all signed sums of a group are computed once, and every row of W looks up its own. Larger
+/// groups would cost more than they save.
 pub(super) const GROUP: usize = 6;
 
 /// Signed sums of a group.
@@ -15,7 +15,7 @@ pub(super) const SUMS: usize = 1 << GROUP;
 /// Groups at a time: their sums of sixteen rows, 16 KiB of `f32`, stay in the first-level cache.
 pub(super) const GROUPS: usize = 4;
 
-/// The two bits of a group's byte that are not signs: its number, so that the byte finds its sum among all.
+/// The two bits of a group's byte that are not signs: the group's number, so that the byte is the index of its sum.
 pub(super) const NUMBERS: [u8; GROUPS] = [0, 1 << GROUP, 2 << GROUP, 3 << GROUP];
 
 /// Coordinates at a time.
@@ -67,7 +67,7 @@ fn block_tables<T: Scalar, S: Simd>(simd: S, x: &[Lane<T>], tables: &mut [Lane<T
     }
 }
 
-/// The sums of a block for every row, added to what is there if there is `more`.
+/// The sums of a block for every row of W, added to the previous ones if `more`.
 #[inline(always)]
 pub(super) fn look_up<T: Scalar, S: Simd>(
     simd: S,
@@ -138,7 +138,7 @@ impl<T: Scalar> WithSimd for Combine<'_, T> {
     }
 }
 
-/// All sums of a group with signs, the bits of whose number say which are negative.
+/// All signed sums of a group; the bits of a sum's index mark the negative signs.
 #[inline(always)]
 fn signed_sums<T: Scalar, S: Simd>(simd: S, group: &[Lane<T>; GROUP], table: &mut [Lane<T>; SUMS]) {
     let (x, table) = (T::registers::<S>(group.as_flattened()), T::registers_mut::<S>(table.as_flattened_mut()));
@@ -172,7 +172,7 @@ fn of_half<T: Scalar, S: Simd>(simd: S, [a, b, c]: [T::Register<S>; 3]) -> [T::R
     ]
 }
 
-/// Adds the transpose of a chunk of rows, times one tile, to a gradient: [`ChunkTimes`] backwards.
+/// Adds the transpose of a chunk of rows of W, times one tile, to a gradient: [`ChunkTimes`] backwards.
 pub(super) struct Transpose<'a, T> {
     pub(super) signs: &'a [[u8; GROUPS]],
     pub(super) v: &'a [Lane<T>],
@@ -195,7 +195,7 @@ impl<T: Scalar> WithSimd for Transpose<'_, T> {
                 }
             }
             for (table, gradient) in tables.chunks_exact_mut(SUMS).zip(gradient.chunks_mut(GROUP)) {
-                // Entries with the highest bit set count negatively for the last coordinate, and alike for those before.
+                // Entries with the highest bit set are negative for the last coordinate, and likewise for those before.
                 let mut left = SUMS;
                 for coordinate in (0..GROUP).rev() {
                     left /= 2;

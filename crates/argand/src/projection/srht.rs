@@ -55,7 +55,7 @@ impl Kind for WithoutReplacement {
         let mut stream = draw.stream(Purpose::Rows, 0);
         let stacked = narrow(outputs.next_multiple_of(padded));
         let mut order: Vec<u32> = (0..stacked).collect();
-        // Fisher and Yates, stopped after the rows needed.
+        // Fisher–Yates, stopped after m rows.
         for position in 0..outputs {
             let left = stacked - narrow(position);
             order.swap(position, position + stream.below(left) as usize);
@@ -111,7 +111,7 @@ impl Kind for WithReplacement {
     }
 }
 
-/// The transform, and one after it where it is asked for.
+/// The transform, and a Fourier transform after it if requested.
 fn operator<T: Scalar>(projection: &Projection, fourier: Option<&Fourier<T>>, arch: Arch) -> Box<dyn Operator<T>> {
     let srht = Srht::of(projection, arch);
     match fourier {
@@ -123,7 +123,7 @@ fn operator<T: Scalar>(projection: &Projection, fourier: Option<&Fourier<T>>, ar
     }
 }
 
-/// The drawn values, from rows of stacked copies of H in the order drawn.
+/// The drawn values, given rows of the stacked copies of H in the order drawn.
 fn values(draw: &Draw, mut sampled: Vec<u32>) -> Values {
     if draw.sorted {
         sampled.sort_unstable();
@@ -135,7 +135,7 @@ fn values(draw: &Draw, mut sampled: Vec<u32>) -> Values {
     Values::Hadamard(Arc::new(Hadamard { turns: draw.signs(), sampled }))
 }
 
-/// Bytes of the signs and of a list of rows that is this long, if they can be counted.
+/// Bytes of the signs and of a list of this many rows of H; `None` on overflow.
 fn bytes(draw: &Draw, listed: usize) -> Option<u64> {
     let padded = draw.dim.checked_next_power_of_two()?;
     Some(4 * u64::from(u32::try_from(listed).ok()?) + u64::try_from(padded).ok()?)
@@ -169,7 +169,7 @@ pub(crate) struct Srht {
     arch: Arch,
 }
 
-/// The most bytes of transforms that are kept at once: a second-level cache.
+/// The most bytes of transforms kept at once: a second-level cache.
 const FUSED_BYTES: usize = 2 << 20;
 
 impl Srht {
@@ -204,7 +204,7 @@ impl Srht {
     fn transform_into<T: Scalar>(&self, x: [&[Lane<T>]; 2], [re, im]: [&mut [Lane<T>]; 2]) {
         let (one, zero) = (T::ONE, T::ZERO);
         let [x_re, x_im] = x;
-        // Parts of the product with 1, i, −1, −i: each is a part of x, or nothing, with a sign.
+        // Parts of the product with 1, i, −1, −i: each is a signed part of x, or zero.
         let (sources, signs_re, signs_im) = if x_im.is_empty() {
             ([x_re, x_re], [one, zero, -one, zero], [zero, one, zero, -one])
         } else {
@@ -271,7 +271,7 @@ impl<T: Scalar> Operator<T> for Srht {
         [gradient_re, gradient_im]: [&mut [Lane<T>]; 2],
     ) {
         let Hadamard { turns, sampled } = &*self.hadamard;
-        // A real projection has no imaginary part to spread, whether v has one or not.
+        // A real projection has no imaginary part to scatter, whether v has one or not.
         let parts = if self.complex { 2 } else { 1 };
         for (part, v) in v.into_iter().enumerate().take(parts) {
             let spread = &mut workspace.lanes[part].as_mut()[..self.padded];
@@ -289,7 +289,7 @@ impl<T: Scalar> Operator<T> for Srht {
     }
 }
 
-/// F S/√m with S an SRHT: mixes a vector whose transform is to be multiplied.
+/// F S/√m with S an SRHT: mixes a vector whose transform will be multiplied.
 #[derive(Debug)]
 struct TransformedSrht<T> {
     srht: Srht,
@@ -400,7 +400,7 @@ impl<T: Scalar> WithSimd for SignedFwht<'_, T> {
             }
             return across_lanes(simd, into);
         }
-        // The signs go with the three outermost levels: x is read and the work space written once for both.
+        // Signs are applied with the three outermost levels: one pass reads x and writes the work space for both.
         let eighth = length / 8;
         for at in 0..eighth {
             for within in 0..per_lane {
@@ -425,7 +425,7 @@ impl<T: Scalar> WithSimd for SignedFwht<'_, T> {
     }
 }
 
-/// H D x of one tile, and which of its coordinates are taken.
+/// H D x of one tile, and the coordinates to sample.
 #[derive(Debug)]
 pub(crate) struct Transformed<'a, T> {
     pub(crate) sampled: &'a [u32],
@@ -549,7 +549,7 @@ mod tests {
                 assert!(counts.iter().all(|&count| count == rows / counts.len()), "{dim} {rows}: {counts:?}");
             }
         }
-        // Fewer rows than a multiple of the dimension: no row more often than the stack holds it.
+        // Fewer rows than a multiple of the dimension: no row occurs more often than in the stack.
         let srht = draw(Base::ProductSrht, 1, 16, 37);
         let most = (0..16).map(|row| srht.sampled.iter().filter(|&&sampled| sampled == row).count()).max();
         assert!(most <= Some(3), "{:?}", srht.sampled);

@@ -1,7 +1,7 @@
 //! Features of single rows of flat SRHT sketches, for batches too small to fill a tile.
 //!
-//! A tile computes sixteen rows at the price of one. For fewer, the transforms of one row at a time, with its coordinates side by side in
-//! registers, take less. Additions and products are those of a tile, in the same order: features are the same to the last bit.
+//! A tile computes sixteen rows for the price of one. For a few, it is faster to transform one row at a time, with its
+//! coordinates side by side in registers. The operations and their order are those of a tile: features are the same to the last bit.
 
 use pulp::{Simd, WithSimd};
 
@@ -10,7 +10,7 @@ use crate::lanes::{Columns, LANES, Lane, add, mul, scale, sub};
 use crate::scalar::Scalar;
 use crate::transform::fwht::transform_row;
 
-/// H D x of one row, and which of its coordinates are taken.
+/// H D x of one row, and the coordinates to sample.
 #[derive(Debug)]
 pub(super) struct TransformedRow<'a, T> {
     pub(super) sampled: &'a [u32],

@@ -1,4 +1,4 @@
-//! Input tables, dense or sparse, and what is checked about them.
+//! Input tables, dense or sparse, and their checks.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::error::{Argument, Error};
 use crate::lanes;
 use crate::scalar::Scalar;
 
-/// Rows that are looked at together.
+/// Rows checked at a time.
 const CHECKED_ROWS: usize = 64;
 
 /// One input table, dense or sparse.
@@ -52,11 +52,11 @@ impl<'a, T: Scalar> Input<'a, T> {
         }
     }
 
-    /// The same table, once its numbers were found to be finite: neither it nor a slice of it is looked at again. `argument` is what
-    /// the table is called in the message.
+    /// Checks that all numbers are finite and returns the table marked as such: neither it nor its slices are checked
+    /// again. `argument` names the table in the message.
     ///
     /// # Errors
-    /// [`Error::NotFinite`] with the first row and column that is not.
+    /// [`Error::NotFinite`] with the first offending row and column.
     pub fn checked(self, argument: Argument) -> Result<Self, Error> {
         self.check_finite(argument)?;
         Ok(self.known_finite())
@@ -81,10 +81,10 @@ impl<'a, T: Scalar> Input<'a, T> {
         }
     }
 
-    /// Checks that all numbers are finite, unless that is known; `argument` is what the table is called in the message.
+    /// Checks that all numbers are finite, unless that is known; `argument` names the table in the message.
     ///
     /// # Errors
-    /// [`Error::NotFinite`] with the first row and column that is not.
+    /// [`Error::NotFinite`] with the first offending row and column.
     pub fn check_finite(&self, argument: Argument) -> Result<(), Error> {
         if self.is_known_finite() {
             return Ok(());
@@ -98,7 +98,7 @@ impl<'a, T: Scalar> Input<'a, T> {
             Self::Dense(rows) => !rows.runs(block(start)).all(lanes::all_finite),
             Self::Sparse(rows) => block(start).flat_map(|row| rows.row(row)).any(|(_, value)| !value.is_finite()),
         };
-        // Waking a pool takes longer than a look at a few numbers.
+        // Waking a pool takes longer than checking a few numbers.
         let bad_block = if numbers < 1 << 17 {
             (0..self.rows()).step_by(CHECKED_ROWS).find(bad)
         } else {
@@ -116,7 +116,7 @@ impl<'a, T: Scalar> Input<'a, T> {
     }
 }
 
-/// Checks that tables have these numbers of columns and equally many rows; returns their number of rows.
+/// Checks that tables have these numbers of columns and the same number of rows, which it returns.
 ///
 /// # Errors
 /// [`Error::Invalid`] naming the table.
@@ -140,16 +140,16 @@ pub fn check_shapes<T: Scalar>(dims: &[usize], inputs: &[Input<'_, T>]) -> Resul
 /// Checks that tables hold finite numbers.
 ///
 /// # Errors
-/// [`Error::NotFinite`] with the first table, row and column that does not.
+/// [`Error::NotFinite`] with the first offending table, row and column.
 pub fn check_finite<T: Scalar>(inputs: &[Input<'_, T>]) -> Result<(), Error> {
     let count = inputs.len();
     inputs.iter().enumerate().try_for_each(|(index, input)| input.check_finite(Argument::input(index, count)))
 }
 
-/// Tables that were [checked](Input::checked), each under its place among them.
+/// [Checks](Input::checked) tables, each named by its index.
 ///
 /// # Errors
-/// [`Error::NotFinite`] with the first table, row and column that does not hold a finite number.
+/// [`Error::NotFinite`] with the first offending table, row and column.
 pub fn checked<'a, T: Scalar>(inputs: &[Input<'a, T>]) -> Result<Vec<Input<'a, T>>, Error> {
     let count = inputs.len();
     inputs.iter().enumerate().map(|(index, input)| input.checked(Argument::input(index, count))).collect()
@@ -200,7 +200,7 @@ mod tests {
         data[299 * 3] = f32::INFINITY;
         let error = Input::from(Rows::new(&data, 300, 3).unwrap()).check_finite(Argument::X).unwrap_err();
         assert_eq!(error.to_string(), "x: row 200, column 2 is NaN; only finite numbers can be sketched");
-        // Numbers between rows belong to none of them.
+        // Numbers in gaps between rows do not count.
         data[200 * 3 + 2] = f32::INFINITY;
         assert!(Input::from(Rows::with_stride(&data[..299 * 3], 299, 2, 3).unwrap()).check_finite(Argument::X).is_ok());
         let error = Input::from(Rows::with_stride(&data, 300, 2, 3).unwrap()).check_finite(Argument::X).unwrap_err();
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(error.to_string(), "x: row 1, column 1 is -inf; only finite numbers can be sketched");
     }
 
-    /// A NaN under a mark that there is none is not found: whoever is handed checked rows does not look at them again.
+    /// A NaN in rows marked as finite goes unnoticed: checked rows are not checked again.
     #[test]
     fn checked_rows_are_not_looked_at_again() {
         let data = [1.0, 2.0, f64::NAN, 4.0];

@@ -1,6 +1,6 @@
 //! Views of input and output tables, and copies of some of their rows.
 //!
-//! Numbers are checked once: a view that [`Input::checked`] has looked at remembers that its numbers are finite, and so do its slices.
+//! Numbers are checked once: a view from [`Input::checked`] remembers that its numbers are finite, and so do its slices.
 
 mod input;
 mod owned;
@@ -14,7 +14,7 @@ pub use input::{Input, check_finite, check_shapes, checked};
 pub use owned::OwnedRows;
 pub use sparse::{Indices, SparseRows};
 
-/// A dense row-major table; rows may be further apart than they are long.
+/// A dense row-major table; there may be gaps between rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'a, T> {
     data: &'a [T],
@@ -25,7 +25,7 @@ pub struct Rows<'a, T> {
     finite: bool,
 }
 
-/// As [`Rows`], to be written.
+/// As [`Rows`], mutable.
 #[derive(Debug)]
 pub struct RowsMut<'a, T> {
     data: &'a mut [T],
@@ -61,7 +61,7 @@ impl<'a, T> Rows<'a, T> {
     /// A table without gaps: `data` holds exactly `rows * columns` numbers.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the length is another.
+    /// [`Error::Invalid`] for any other length.
     pub fn new(data: &'a [T], rows: usize, columns: usize) -> Result<Self, Error> {
         Self::with_stride(data, rows, columns, columns)
     }
@@ -75,8 +75,8 @@ impl<'a, T> Rows<'a, T> {
         Ok(Self { data, rows, columns, stride, finite: false })
     }
 
-    /// The same rows, whose numbers are known to be finite: they are not looked at again. This is for numbers that are finite by
-    /// construction, such as features; [`Input::checked`] is for all others.
+    /// Marks the numbers as finite, so that they are not checked again. Use it for numbers that are finite by
+    /// construction, such as features, and [`Input::checked`] for all others.
     #[must_use]
     pub fn known_finite(mut self) -> Self {
         self.finite = true;
@@ -109,7 +109,7 @@ impl<'a, T> Rows<'a, T> {
         Self { data: &self.data[start..][..length], rows: range.len(), ..*self }
     }
 
-    /// The numbers of some rows, as few slices: one if there are no gaps.
+    /// The numbers of some rows in as few slices as possible: one if there are no gaps.
     fn runs(&self, rows: Range<usize>) -> impl Iterator<Item = &'a [T]> + use<'a, T> {
         let Self { data, columns, stride, .. } = *self;
         let together = if stride == columns { rows.len().max(1) } else { 1 };
@@ -121,12 +121,12 @@ impl<'a, T> RowsMut<'a, T> {
     /// A table without gaps: `data` holds exactly `rows * columns` numbers.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the length is another.
+    /// [`Error::Invalid`] for any other length.
     pub fn new(data: &'a mut [T], rows: usize, columns: usize) -> Result<Self, Error> {
         Self::with_stride(data, rows, columns, columns)
     }
 
-    /// A table whose row `i` starts at `i * stride`; what lies between the rows is left alone.
+    /// A table whose row `i` starts at `i * stride`; gaps between rows are not written.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the rows overlap or reach beyond `data`.
@@ -153,7 +153,7 @@ impl<'a, T> RowsMut<'a, T> {
         &mut self.data[index * self.stride..][..self.columns]
     }
 
-    /// Columns from `column` to the first one that starts a cache line in every row; none if rows differ in that.
+    /// Columns from `column` to the first one that starts a cache line in every row; none if rows are aligned differently.
     pub(crate) fn before_line(&self, column: usize) -> usize {
         const LINE: usize = 64;
         let size = size_of::<T>();
@@ -164,7 +164,7 @@ impl<'a, T> RowsMut<'a, T> {
         (LINE - past) % LINE / size
     }
 
-    /// The same table, borrowed for a shorter time.
+    /// Reborrows the table.
     pub fn reborrow(&mut self) -> RowsMut<'_, T> {
         RowsMut { data: self.data, rows: self.rows, columns: self.columns, stride: self.stride }
     }

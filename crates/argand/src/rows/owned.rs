@@ -4,7 +4,7 @@ use super::{Indices, Input, Rows, SparseRows};
 use crate::error::Error;
 use crate::scalar::Scalar;
 
-/// Rows that own their numbers: copied from a table, or made from one.
+/// Rows that own their numbers, copied or computed from a table.
 #[derive(Debug, Clone)]
 pub struct OwnedRows<T> {
     parts: Parts<T>,
@@ -43,7 +43,7 @@ impl<T: Scalar> OwnedRows<T> {
         self
     }
 
-    /// The rows with these numbers, in this order.
+    /// The rows with these indices, in this order.
     ///
     /// # Panics
     /// If one of them does not exist.

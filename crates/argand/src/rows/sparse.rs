@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::error::{Argument, Error};
 use crate::scalar::Scalar;
 
-/// Column indices of a [`SparseRows`]; what numeric libraries call `int32` and `int64`, read without sign.
+/// Column indices of a [`SparseRows`]: the `int32` and `int64` of numeric libraries, read as unsigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Indices<'a> {
     /// 32-bit indices.
@@ -34,7 +34,7 @@ impl Indices<'_> {
         }
     }
 
-    /// Index `at`, saturated: one too large for this machine is too large for any table on it.
+    /// Index `at`, saturated: an index too large for this machine is too large for any table on it.
     #[inline(always)]
     fn get(&self, at: usize) -> usize {
         match self {
@@ -46,7 +46,7 @@ impl Indices<'_> {
 
 /// Rows in compressed sparse row (CSR) form: row `i` has the entries `row_starts[i]..row_starts[i + 1]`.
 ///
-/// Columns need not be sorted within a row; entries that name the same column are added up.
+/// Columns need not be sorted within a row; duplicate entries of a column are summed.
 #[derive(Debug, Clone, Copy)]
 pub struct SparseRows<'a, T> {
     pub(super) row_starts: Indices<'a>,
@@ -70,7 +70,7 @@ impl<'a, T: Scalar> SparseRows<'a, T> {
     ) -> Result<Self, Error> {
         let (row_starts, columns_of) = (row_starts.into(), columns_of.into());
         if row_starts.len() == 0 {
-            return Err(Error::invalid(Argument::RowStarts, "one entry more than rows", "no entry"));
+            return Err(Error::invalid(Argument::RowStarts, "one more entry than rows", "none"));
         }
         if columns_of.len() != values.len() {
             return Err(Error::invalid(

@@ -31,7 +31,7 @@ struct SpecFile {
     spherical: Option<SphericalFit>,
 }
 
-/// What is read first, so that a newer file is recognised before its unknown fields are.
+/// Read first, so that a newer file is recognised before its unknown fields are rejected.
 #[derive(Deserialize)]
 struct Versions {
     format: String,
@@ -64,7 +64,7 @@ impl Spec {
     /// Reads and validates what [`Spec::to_json`] wrote.
     ///
     /// # Errors
-    /// [`Error::Spec`] for text that is not a spec of a known version, and whatever [`Spec::validate`] finds.
+    /// [`Error::Spec`] for text that is not a spec of a known version, and the errors of [`Spec::validate`].
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let broken = |error: serde_json::Error| Error::Spec(FileFault::caused_by(error));
         let versions: Versions = serde_json::from_str(text).map_err(broken)?;
@@ -83,7 +83,7 @@ impl Spec {
         let mut method: Method = file.method.parse()?;
         if let Some(up_dim) = file.craft_dim {
             if method.craft().is_none() {
-                let expected = "absent, as the method is not a craft- one";
+                let expected = "no value, as the method is not a craft- one";
                 return Err(Error::invalid(Argument::CraftDim, expected, file.method));
             }
             method = method.with_craft_dim(up_dim);
@@ -102,7 +102,7 @@ impl Spec {
     }
 }
 
-/// As [`Spec::to_json`], inside other JSON.
+/// As [`Spec::to_json`], nested in other JSON.
 impl Serialize for Spec {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let value: serde_json::Value = serde_json::from_str(&self.to_json()).map_err(serde::ser::Error::custom)?;
@@ -110,7 +110,7 @@ impl Serialize for Spec {
     }
 }
 
-/// As [`Spec::from_json`], inside other JSON.
+/// As [`Spec::from_json`], nested in other JSON.
 impl<'de> Deserialize<'de> for Spec {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = serde_json::Value::deserialize(deserializer)?;

@@ -1,4 +1,4 @@
-//! How rows become features, with the paper's names.
+//! Methods: how rows become features, by the paper's names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use crate::error::{Argument, Error};
 
 pub use crate::projection::Base;
 
-/// Which numbers a sketch computes with and returns.
+/// The numbers a sketch computes with and returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Field {
     /// Real projections, `features` real columns.
@@ -34,11 +34,11 @@ pub enum Shape {
     Flat,
     /// A binary tree of degree-2 sketches (Ahle et al. 2020, Alg. 1).
     Tree,
-    /// One factor at a time, with a square SRHT between.
+    /// One factor at a time, with a square SRHT in between.
     Chain,
 }
 
-/// How rows become features. Each method has a name, which is the paper's where the paper has it.
+/// How rows become features. Each method has a name, the paper's where there is one.
 ///
 /// ```
 /// use argand::{Base, Field, Method};
@@ -52,21 +52,21 @@ pub enum Shape {
 pub enum Method {
     /// Products of random projections: sketches of tensor products, unbiased.
     Product(ProductMethod),
-    /// Spherical random features (Pennington et al. 2015): cosines of random projections, for rows of unit norm only. Biased. Rows
-    /// are scaled to unit norm, which loses their norms.
+    /// Spherical random features (Pennington et al. 2015): cosines of random projections, for rows of unit norm only.
+    /// Biased. Scales rows to unit norm, which discards their norms.
     Spherical,
 }
 
 /// A combination of base, field, shape and optional CRAFT down-projection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProductMethod {
-    /// What one projection is made of.
+    /// The base of each projection.
     pub base: Base,
-    /// Which numbers are computed with.
+    /// The numbers to compute with.
     pub field: Field,
     /// How the projections combine.
     pub shape: Shape,
-    /// The up-projection dimension E of a CRAFT map (Hamid et al. 2014), if it is one.
+    /// The up-projection dimension E of a CRAFT map (Hamid et al. 2014); `None` for other methods.
     pub craft: Option<usize>,
 }
 
@@ -108,19 +108,19 @@ impl Method {
         methods
     }
 
-    /// The product of projections, if it is one.
+    /// The product of projections, if the method is one.
     #[must_use]
     pub fn product(self) -> Option<ProductMethod> {
         if let Self::Product(product) = self { Some(product) } else { None }
     }
 
-    /// What one projection is made of, if it is a product of projections.
+    /// The base of its projections, if it is a product of projections.
     #[must_use]
     pub fn base(self) -> Option<Base> {
         self.product().map(|product| product.base)
     }
 
-    /// Which numbers it computes with and returns.
+    /// The numbers it computes with and returns.
     #[must_use]
     pub fn field(self) -> Field {
         self.product().map_or(Field::Real, |product| product.field)
@@ -157,7 +157,7 @@ impl FromStr for Method {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        /// Strips the first prefix that fits; the last entry of each list is the empty one.
+        /// Strips the first matching prefix; each list ends with the empty one.
         fn strip<'a, V: Copy>(name: &'a str, prefixes: &[(&str, V)]) -> Option<(&'a str, V)> {
             prefixes.iter().find_map(|&(prefix, value)| Some((name.strip_prefix(prefix)?, value)))
         }

@@ -1,4 +1,4 @@
-//! What a sketch is, as plain data: the only vocabulary of options.
+//! A sketch as plain data: the only vocabulary of options.
 
 mod json;
 mod method;
@@ -25,11 +25,11 @@ pub struct Kernel {
     pub coef0: f64,
 }
 
-/// Which tables a sketch reads.
+/// The tables a sketch reads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum InputDims {
-    /// One table with this many columns; every factor sees the same x, and the sketch is one of x^{⊗p}.
+    /// One table with this many columns; every factor reads the same x, and the sketch approximates x^{⊗p}.
     Same(usize),
     /// One table per factor, for x₁ ⊗ … ⊗ x_p; the kernel is Πᵢ (γ⟨xᵢ, yᵢ⟩ + ν).
     Distinct(Vec<usize>),
@@ -48,7 +48,7 @@ impl InputDims {
 
 /// A complete description of a sketch. Same spec, same random numbers, on every machine.
 ///
-/// Start from [`Spec::polynomial`] or [`Spec::tensor_product`] and change what should differ.
+/// Start from [`Spec::polynomial`] or [`Spec::tensor_product`] and override the defaults.
 ///
 /// ```
 /// use argand::Spec;
@@ -61,17 +61,17 @@ impl InputDims {
 pub struct Spec {
     /// The kernel that inner products of features approximate.
     pub kernel: Kernel,
-    /// The tables read.
+    /// The tables it reads.
     pub inputs: InputDims,
     /// The number D of real output columns.
     pub features: usize,
     /// How rows become features.
     pub method: Method,
-    /// Where the random numbers come from.
+    /// The seed of the random numbers.
     pub seed: u64,
-    /// How they are drawn.
+    /// The version of the random streams.
     pub stream_version: StreamVersion,
-    /// The fit of spherical random features, once it was computed: same numbers, sooner.
+    /// The fit of spherical random features, once computed: saves time, changes no number.
     pub spherical: Option<SphericalFit>,
 }
 
@@ -94,8 +94,8 @@ impl Spec {
         Self::new(InputDims::Same(input_dim))
     }
 
-    /// A sketch of x₁ ⊗ … ⊗ x_p for one table per factor, with as many columns each: `ctr-product-srht`, 1024 features, γ = 1, ν = 0,
-    /// seed 0.
+    /// A sketch of x₁ ⊗ … ⊗ x_p for one table per factor, with the given numbers of columns: `ctr-product-srht`, 1024
+    /// features, γ = 1, ν = 0, seed 0.
     #[must_use]
     pub fn tensor_product(input_dims: &[usize]) -> Self {
         Self::new(InputDims::Distinct(input_dims.to_vec()))
@@ -214,7 +214,7 @@ impl Spec {
                 self.features,
             ));
         }
-        // Smaller γ is a larger s; below, the fit has nothing to fit.
+        // A smaller γ is a larger s; below this, there is nothing to fit.
         if !(1e-12..=0.5).contains(&gamma) || (gamma + coef0 - 1.0).abs() > 1e-12 {
             let expected = "for srf gamma = 2/s² and coef0 = 1 - 2/s² with s of at least 2, for example 0.5 and 0.5";
             return Err(Error::invalid(Argument::Gamma, expected, format!("gamma {gamma} and coef0 {coef0}")));

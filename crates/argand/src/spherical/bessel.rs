@@ -28,8 +28,7 @@ const NEGLIGIBLE: f64 = 1e-18;
 /// Pennington, Yu and Kumar (2015), "Spherical Random Features for Polynomial Kernels"; DLMF 10.9.4.
 ///
 /// # Cost
-/// O(1 + t/√d) cosines and powers. Both are paid only once when many values are needed: [`crate::spherical`] keeps
-/// tables.
+/// O(1 + t/√d) cosines and powers. [`crate::spherical`] keeps tables, so that many values pay for them only once.
 ///
 /// ```
 /// use argand::spherical::sphere_characteristic;
@@ -53,7 +52,7 @@ pub(crate) struct SphereCharacteristic {
 }
 
 impl SphereCharacteristic {
-    /// Prepares for radii up to `largest_radius`; larger ones are right too, but slower.
+    /// Prepares for radii up to `largest_radius`; larger ones are correct too, but slower.
     pub(crate) fn new(dim: usize, largest_radius: f64) -> Self {
         let mut rules = Vec::new();
         if !has_closed_form(dim) {
@@ -118,8 +117,8 @@ fn power_series(dim: usize, radius: f64) -> f64 {
 
 /// Ω_{d+2} = d (d − 2) (Ω_d − Ω_{d−2}) / t², upwards from Ω_1 = cos t and Ω_3 = sin t / t.
 ///
-/// This is J_{ν+1} = (2ν/t) J_ν − J_{ν−1} in other clothes. Upwards it is stable for t above the order; below, the
-/// power series takes over.
+/// This is J_{ν+1} = (2ν/t) J_ν − J_{ν−1} in disguise. Upwards it is stable for t above the order; below, the power
+/// series takes over.
 fn closed_form(dim: usize, radius: f64) -> f64 {
     let (sin, cos) = libm::sincos(radius);
     if dim == 1 {

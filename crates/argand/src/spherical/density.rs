@@ -94,7 +94,7 @@ impl Density {
         };
         let (first, last) = window(dim, lowest_scale, highest_scale);
         let (step, values) = tabulate(first, last);
-        // A second table covers only where there is something: narrow peaks get all the cells.
+        // A second table covers only the support: narrow peaks get all the cells.
         let negligible = 1e-16 * values.iter().copied().fold(0.0, f64::max);
         let begin = values.iter().position(|&value| value > negligible)?;
         let end = values.iter().rposition(|&value| value > negligible)?;

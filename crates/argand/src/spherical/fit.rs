@@ -31,16 +31,16 @@ const MAX_STEPS: usize = 200;
 const STALL_STEPS: usize = 40;
 const STALL_FACTOR: f64 = 0.999;
 
-/// The sampling error of 10⁹ features; nobody gains from a fit that is closer.
+/// The sampling error of 10⁹ features; a closer fit gains nothing.
 const SMALL_ENOUGH: f64 = 2e-5;
 
 /// The mixture of [`COMPONENTS`] Gaussians whose positive part, renormalised, has the kernel closest in mean
 /// square to (1 − z²/s²)^p with p = `degree` for 0 ≤ z ≤ 2, as far as the optimiser finds it.
 ///
-/// What is minimised is the error of the kernel that features really have, after clipping, and not that of the mixture
-/// before it. No random numbers are involved: the same arguments give the same fit on every machine. Where d is large
-/// or s = 2 and p is small, even the best distribution of frequencies keeps a bias (for d → ∞, s = 2, p = 3: a root
-/// mean square of 0.0307 and a maximum of 0.050).
+/// The objective is the error of the actual kernel of the features, after clipping, not that of the mixture before it.
+/// No random numbers are involved: the same arguments give the same fit on every machine. Where d is large or s = 2 and
+/// p is small, even the best distribution of frequencies keeps a bias (for d → ∞, s = 2, p = 3: a root mean square of
+/// 0.0307 and a maximum of 0.050).
 ///
 /// If directions are drawn in a space larger than that of the data (padded to a power of two, say), `dim` is the
 /// dimension of that space.
@@ -110,7 +110,7 @@ struct Mixture {
     log_scales: [f64; COMPONENTS],
 }
 
-/// What one evaluation of the objective gives.
+/// The result of one evaluation of the objective.
 struct Evaluation {
     /// ∫ max(0, mixture).
     mass: f64,
@@ -123,7 +123,7 @@ struct Evaluation {
 }
 
 impl Evaluation {
-    /// Divides the weights by the mass, and changes the derivatives as if they had been taken there.
+    /// Divides the weights by the mass, and transforms the derivatives accordingly.
     fn rescale(&mut self, mixture: &mut Mixture) {
         mixture.weights.iter_mut().for_each(|weight| *weight /= self.mass);
         for weight in 0..COMPONENTS {
@@ -176,7 +176,7 @@ impl Problem {
         let log_guess = libm::log(guess);
         let single_scale = libm::exp(golden_section(gaussian_error, log_guess - 1.0, log_guess + 1.0));
 
-        // Room for the starts and for some drift. Low scales are limited by the resolution of the grid only.
+        // Room for the starts and some drift. Only the resolution of the grid limits low scales.
         let relative_width = 1.0 / libm::sqrt(2.0 * dim as f64);
         let highest_scale = single_scale * (1.0 + (10.0 * relative_width).min(1.5));
         let lowest_scale = single_scale * (1.0 - 20.0 * relative_width).max(0.0);
@@ -391,8 +391,8 @@ mod tests {
     use super::*;
     use crate::rng::{Purpose, Stream};
 
-    /// No distribution of lengths whatsoever can do better than the second number, found by non-negative least squares
-    /// over point masses on a fine grid (scipy). The mixture comes within a few per cent of it.
+    /// No distribution of lengths can beat the second number, found by non-negative least squares over point masses on
+    /// a fine grid (scipy). The mixture comes within a few per cent of it.
     #[test]
     fn close_to_the_best_possible() {
         let cases = [
@@ -410,7 +410,7 @@ mod tests {
         }
     }
 
-    /// For large d only mixtures of Gaussians in z are left, of which a single one is best.
+    /// For large d only mixtures of Gaussians in z remain, and a single one is best.
     #[test]
     fn large_dimensions_end_at_the_gaussian() {
         let fit = fit(4096, 3, 2.0).unwrap();

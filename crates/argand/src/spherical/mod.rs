@@ -28,8 +28,8 @@ pub const COMPONENTS: usize = 10;
 
 /// A distribution of frequency lengths w = ‖ω‖ in R^d whose kernel comes close to (1 − z²/s²)^p for 0 ≤ z ≤ 2.
 ///
-/// It is the positive part of a mixture of Gaussians over ω with weights of either sign, renormalised. All that matters
-/// is `dim`, `weights` and `scales`; the other fields say what was fitted and how well.
+/// It is the positive part of a mixture of Gaussians over ω with weights of either sign, renormalised. Only `dim`,
+/// `weights` and `scales` matter; the other fields record what was fitted and how well.
 ///
 /// # Formula
 /// The density of w is p₊(w) = max(0, Σᵢ cᵢ pᵢ(w)) / ∫ max(0, Σᵢ cᵢ pᵢ), where
@@ -67,7 +67,7 @@ pub struct SphericalFit {
 }
 
 impl SphericalFit {
-    /// Checks that the fields describe a distribution, for a fit that comes from a file.
+    /// Checks that the fields of a fit read from a file describe a distribution.
     ///
     /// # Errors
     /// [`Error::Invalid`] naming the field.
@@ -143,7 +143,7 @@ impl SphericalFit {
         }
     }
 
-    /// The kernel that was asked for, (1 − z²/s²)^p, at distance z = `distance`.
+    /// The target kernel, (1 − z²/s²)^p, at distance z = `distance`.
     #[must_use]
     pub fn target(&self, distance: f64) -> f64 {
         fit::target(self.degree, self.s, distance)

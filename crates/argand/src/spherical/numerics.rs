@@ -1,7 +1,7 @@
-//! What the fit computes with: a minimum on a line, quadrature, and a small linear system. In the order of additions written
-//! here and with `libm`, so that fits are the same on every machine.
+//! Numerical tools of the fit: line minimisation, quadrature and a small linear solver. A fixed order of additions and
+//! `libm` make fits the same on every machine.
 
-/// The place of the minimum of a function with a single one between `lower` and `upper`.
+/// The minimiser of a unimodal function between `lower` and `upper`.
 pub(super) fn golden_section(function: impl Fn(f64) -> f64, mut lower: f64, mut upper: f64) -> f64 {
     const RATIO: f64 = 0.618_033_988_749_894_9;
     for _ in 0..48 {

@@ -1,7 +1,7 @@
-//! How many rows a guarantee needs, and what spectral guarantees mean.
+//! How many outputs a guarantee needs, and what spectral guarantees mean.
 //!
-//! The paper's theorems say D = O(…): they leave a constant factor open, and so do these functions. An [`Order`] compares
-//! sketches and shows how the need grows; it is no number of features to allocate. For that,
+//! The paper's theorems say D = O(…): they leave a constant factor open, and so do these functions. An [`Order`]
+//! compares sketches and shows how the requirement grows; do not allocate features by it. Instead,
 //! [`expected_error`](super::expected_error) and [`plan`](crate::plan) predict the error itself.
 
 use argand_linalg::{Cholesky, Matrix, View};
@@ -20,7 +20,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// The larger of the two: what is inside O(·).
+    /// The larger term: the argument of O(·).
     #[must_use]
     pub fn expression(&self) -> f64 {
         self.quadratic.max(self.linear)
@@ -31,7 +31,7 @@ impl Order {
     }
 }
 
-/// What is asked of a sketch: an error of at most ε with a probability of at least 1 − δ.
+/// A guarantee: an error of at most ε with probability at least 1 − δ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guarantee {
     /// Real or complex weights, Gaussian or Rademacher: C₄⁴ is 3 or 2.
@@ -45,7 +45,7 @@ pub struct Guarantee {
 }
 
 impl Guarantee {
-    /// C₄², p and log(1/δ), if the guarantee is one that the theorem covers.
+    /// C₄², p and log(1/δ), if the theorem covers the guarantee.
     fn parts(&self, largest_delta: f64) -> Result<(f64, f64, f64), Error> {
         if self.degree == 0 {
             return Err(Error::invalid(Argument::Degree, "at least 1", 0));
@@ -61,17 +61,17 @@ impl Guarantee {
         Ok((constant * constant, self.degree as f64, -self.delta.ln()))
     }
 
-    /// The order of m, the rows of a complex or real sketch, that keeps the norm of any one vector:
+    /// The order of m, the number of outputs of a real or complex sketch, that preserves the norm of any one vector:
     /// Pr{|‖Sx‖² − ‖x‖²| ≤ ε‖x‖²} ≥ 1 − δ.
     ///
     /// # Formula
     /// max{C₄^{4p} log(1/δ) ε⁻², (C₄² e/2)^p log^p(1/δ) ε⁻¹} for δ < e⁻², up to an unspecified constant.
     ///
     /// # Reference
-    /// Theorem 3.2. A Complex-to-Real sketch has two features per row.
+    /// Theorem 3.2. A Complex-to-Real sketch has two features per output.
     ///
     /// # Errors
-    /// [`Error::Invalid`] outside of the theorem's range.
+    /// [`Error::Invalid`] outside the theorem's range.
     pub fn norm_rows(&self) -> Result<Order, Error> {
         let (c, p, log) = self.parts((-2.0_f64).exp())?;
         Ok(Order {
@@ -80,8 +80,8 @@ impl Guarantee {
         })
     }
 
-    /// As [`norm_rows`](Self::norm_rows) with the free parameter of its proof, which the paper calls γ: smaller ones allow a
-    /// larger δ < e^{−2pγ} and ask for more rows.
+    /// As [`norm_rows`](Self::norm_rows) with the free parameter of its proof, the paper's γ: a smaller one allows a
+    /// larger δ < e^{−2pγ} and needs more outputs.
     ///
     /// # Formula
     /// max{(C₄ e^{γ/2})^{4p} (log(1/δ)/(pγ)) ε⁻², (C₄² e^{1+γ}/2)^p (log(1/δ)/(pγ))^p ε⁻¹}. At γ = 1/p its terms are e² and e
@@ -91,7 +91,7 @@ impl Guarantee {
     /// Appendix A.2, general form of Theorem 3.2.
     ///
     /// # Errors
-    /// [`Error::Invalid`] outside of the theorem's range.
+    /// [`Error::Invalid`] outside the theorem's range.
     pub fn norm_rows_with(&self, trade_off: f64) -> Result<Order, Error> {
         if !(trade_off > 0.0 && trade_off.is_finite()) {
             return Err(Error::invalid(Argument::TradeOff, "a positive number", trade_off));
@@ -104,7 +104,7 @@ impl Guarantee {
         })
     }
 
-    /// The order of the features that keep inner products and products of matrices:
+    /// The order of the number of features that preserves inner products and matrix products:
     /// Pr{‖(SX)ᵀSY − XᵀY‖_F ≤ ε‖X‖_F‖Y‖_F} ≥ 1 − δ.
     ///
     /// # Formula
@@ -119,8 +119,8 @@ impl Guarantee {
         Ok(self.norm_rows()?.times(if self.field == Field::ComplexToReal { 2.0 } else { 1.0 }))
     }
 
-    /// The order of the features that keep the spectrum of a kernel matrix with this statistical dimension:
-    /// (1 − ε)(K + λI) ≼ K̂ + λI ≼ (1 + ε)(K + λI) with a probability of at least 1 − δ.
+    /// The order of the number of features that preserves the spectrum of a kernel matrix with this statistical dimension:
+    /// (1 − ε)(K + λI) ≼ K̂ + λI ≼ (1 + ε)(K + λI) with probability at least 1 − δ.
     ///
     /// # Formula
     /// s_λ(K)² times [`matrix_product_features`](Self::matrix_product_features), as the paper states it in Section 3.2. Substituting
@@ -148,7 +148,7 @@ impl Guarantee {
 fn square(argument: Argument, matrix: &[f64]) -> Result<usize, Error> {
     let size = matrix.len().isqrt();
     if size == 0 || size * size != matrix.len() {
-        return Err(Error::invalid(argument, "the n x n numbers of a square matrix", matrix.len()));
+        return Err(Error::invalid(argument, "n x n numbers of a square matrix", matrix.len()));
     }
     if let Some(value) = matrix.iter().find(|value| !value.is_finite()) {
         return Err(Error::invalid(argument, "finite numbers", value));
@@ -174,7 +174,7 @@ fn check_lambda(lambda: f64) -> Result<(), Error> {
     }
 }
 
-/// What is no eigenvalue but rounding, relative to the largest one.
+/// Eigenvalues below this, relative to the largest, are rounding errors.
 fn rounding(size: usize) -> f64 {
     size as f64 * f64::EPSILON
 }
@@ -187,7 +187,7 @@ fn eigenvalues(matrix: View<'_, f64>, argument: Argument) -> Result<Vec<f64>, Er
 /// The λ-statistical dimension of a kernel matrix, given row by row.
 ///
 /// # Formula
-/// s_λ(K) = Tr K(K + λI)⁻¹ = Σ μᵢ/(μᵢ + λ) over the eigenvalues μᵢ. At λ = 0 it is the rank, as far as rounding tells.
+/// s_λ(K) = Tr K(K + λI)⁻¹ = Σ μᵢ/(μᵢ + λ) over the eigenvalues μᵢ. At λ = 0 it is the numerical rank.
 ///
 /// # Reference
 /// Section 3.2 of the paper.
@@ -234,7 +234,7 @@ pub fn statistical_dimension(kernel: &[f64], lambda: f64) -> Result<f64, Error> 
 ///
 /// # Errors
 /// [`Error::Invalid`] for matrices that are not square, symmetric and finite, or of different sizes, and if K + λI is not
-/// positive definite to working precision: then use a larger λ.
+/// positive definite to working precision; use a larger λ.
 ///
 /// ```
 /// use argand::theory::bounds::spectral_error;

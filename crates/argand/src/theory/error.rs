@@ -1,4 +1,4 @@
-//! The error of a kernel matrix: expected before a sketch is drawn, and measured after.
+//! The error of a kernel matrix: predicted before a sketch is drawn, measured afterwards.
 
 use rayon::prelude::*;
 
@@ -18,7 +18,7 @@ pub enum Source {
     ClosedForm,
     /// Measured, because no closed form is known: the average over this many sketches drawn on the sample.
     MonteCarlo {
-        /// How many were drawn.
+        /// The number of sketches drawn.
         sketches: usize,
     },
 }
@@ -26,23 +26,23 @@ pub enum Source {
 /// A predicted relative error of a kernel matrix.
 ///
 /// # Formula
-/// √(E‖K̂ − K‖²_F) / ‖K‖_F, the root mean square over sketches. A typical sketch is better than that: the squared error has
-/// a long tail, which its mean includes. `docs/math.md` says by how much.
+/// √(E‖K̂ − K‖²_F) / ‖K‖_F, the root mean square over sketches. A typical sketch is better: the mean includes the long
+/// tail of the squared error. `docs/math.md` says by how much.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct ExpectedError {
     /// The relative error.
     pub relative: f64,
-    /// Its standard error: 0 if it is exact, else from the choice of rows and of sketches.
+    /// Its standard error: 0 if exact, otherwise due to the choice of rows and sketches.
     pub standard_error: f64,
-    /// Rows that were looked at.
+    /// The number of rows examined.
     pub rows: usize,
     /// Closed form or measurement.
     pub source: Source,
 }
 
 impl ExpectedError {
-    /// Bounds that hold with a probability of about 95 %.
+    /// An interval with a coverage of about 95 %.
     #[must_use]
     pub fn interval(&self) -> [f64; 2] {
         let margin = 1.96 * self.standard_error;
@@ -50,7 +50,7 @@ impl ExpectedError {
     }
 }
 
-/// How much of the data is looked at. Start from the default and change what should differ.
+/// How much of the data is examined. Start from the default and override fields.
 ///
 /// ```
 /// use argand::theory::Sampling;
@@ -60,15 +60,15 @@ impl ExpectedError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Sampling {
-    /// The most rows whose pairs are summed up; of more rows, this many are chosen at random.
+    /// The most rows whose pairs are summed; larger tables are sampled at random.
     pub rows: usize,
     /// The most rows on which sketches without a closed form are measured.
     pub measured_rows: usize,
-    /// The number of sketches drawn for those.
+    /// The number of sketches drawn on them.
     pub sketches: usize,
-    /// Where the choices come from.
+    /// The seed of the random choices.
     pub seed: u64,
-    /// The number of rows that the given ones stand for, if they are a sample already.
+    /// The size of the population, if the rows are already a sample.
     pub population: Option<usize>,
 }
 
@@ -85,19 +85,19 @@ impl Sampling {
         Self { rows, ..self }
     }
 
-    /// The same with other measurements of sketches without a closed form: on so many rows, of so many sketches.
+    /// The same with another number of rows and sketches for measurements without a closed form.
     #[must_use]
     pub fn with_measurements(self, measured_rows: usize, sketches: usize) -> Self {
         Self { measured_rows, sketches, ..self }
     }
 
-    /// The same with other choices.
+    /// The same with another seed.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// The same for rows that are a sample of this many.
+    /// The same for rows sampled from this many.
     #[must_use]
     pub fn with_population(self, rows: usize) -> Self {
         Self { population: Some(rows), ..self }
@@ -117,11 +117,11 @@ impl Sampling {
     }
 }
 
-/// The relative Frobenius error that a sketch of these rows will have.
+/// The expected relative Frobenius error of a sketch of these rows.
 ///
-/// The sum of the variances of all entries of the kernel matrix where a closed form is known, otherwise measured on sketches
-/// with other seeds. Exact for up to [`Sampling::rows`] rows; beyond, an estimate for all rows from some of them, with a
-/// standard error by the jackknife.
+/// Sums the variances of all entries of the kernel matrix where a closed form is known, and otherwise measures sketches
+/// with other seeds. Exact for up to [`Sampling::rows`] rows; beyond that, an estimate from a sample of the rows, with
+/// a jackknife standard error.
 ///
 /// # Formula
 /// √(Σᵢⱼ V(xᵢ, xⱼ) / Σᵢⱼ k(xᵢ, xⱼ)²). With r of n rows, pairs of different rows count n(n−1)/(r(r−1)) times and pairs of a row
@@ -157,11 +157,11 @@ pub fn expected_error<T: Scalar>(
     Predictor::new(spec, inputs, sampling)?.predict(spec, sampling.sketches)
 }
 
-/// A sample of rows on which the errors of many specs are predicted.
+/// A sample of rows for predicting the errors of many specs.
 #[derive(Debug)]
 pub(crate) struct Predictor<T> {
     sample: Sample,
-    /// Rows for measurements, and the same with their statistics.
+    /// Rows for measurements, without and with their statistics.
     measured: Vec<OwnedRows<T>>,
     measured_sample: Sample,
     population: usize,
@@ -169,7 +169,7 @@ pub(crate) struct Predictor<T> {
 }
 
 impl<T: Scalar> Predictor<T> {
-    /// Takes rows for the kernel and the inputs of `spec`.
+    /// Samples rows for the kernel and the inputs of `spec`.
     pub(crate) fn new(spec: &Spec, inputs: &[Input<'_, T>], sampling: &Sampling) -> Result<Self, Error> {
         sampling.check()?;
         check(spec, inputs)?;
@@ -192,7 +192,7 @@ impl<T: Scalar> Predictor<T> {
         })
     }
 
-    /// The expected error of one spec, measured on `sketches` ones if there is no closed form.
+    /// The expected error of one spec, measured on `sketches` sketches if there is no closed form.
     pub(crate) fn predict(&self, spec: &Spec, sketches: usize) -> Result<ExpectedError, Error> {
         match Formula::of(spec)? {
             Some(formula) => Ok(self.predict_all(&[formula])?[0]),
@@ -200,7 +200,7 @@ impl<T: Scalar> Predictor<T> {
         }
     }
 
-    /// The expected errors of many closed forms, in one pass over the pairs.
+    /// The expected errors of many specs with closed forms, in one pass over the pairs.
     pub(crate) fn predict_all(&self, formulas: &[Formula]) -> Result<Vec<ExpectedError>, Error> {
         let sample = &self.sample;
         let sums = sample.row_sums(
@@ -227,7 +227,7 @@ impl<T: Scalar> Predictor<T> {
     /// The share of pairs of different rows with a < 0 in some factor.
     pub(crate) fn opposed_pairs(&self) -> f64 {
         let opposed = |(): &(), _: usize, factors: &[PairStatistics], values: &mut [f64]| {
-            // Rounding may leave less than nothing where a is 0.
+            // Rounding may leave a negative number where a is 0.
             let opposed = |factor: &PairStatistics| factor.cross_terms() < -1e-12 * factor.norms;
             values[0] = f64::from(u8::from(factors.iter().any(opposed)));
         };
@@ -236,14 +236,14 @@ impl<T: Scalar> Predictor<T> {
         sums[0].others.iter().sum::<f64>() / pairs.max(1) as f64
     }
 
-    /// The error of a spec by drawing it, at least twice.
+    /// The error of a spec, measured on at least two drawn sketches.
     fn measure(&self, spec: &Spec, sketches: usize) -> Result<ExpectedError, Error> {
         let inputs: Vec<_> = self.measured.iter().map(OwnedRows::view).collect();
         let rows = self.measured_sample.rows();
-        // The first one tells what spherical features are fitted to, which does not depend on the seed.
+        // The first sketch computes the fit of spherical features, which does not depend on the seed.
         let spec = spec.sketch::<T>()?.spec().clone();
         let draw = |sketch: usize| {
-            // Seeds that users do not use: the sketch that they will draw is not among those looked at.
+            // Seeds that users do not choose: the measured sketches exclude the one they will draw.
             let seed = (self.seed ^ 0x6d65_6173_7572_6564).wrapping_add(sketch as u64);
             let features = spec.clone().with_seed(seed).sketch::<T>()?.transform(&inputs)?;
             let features = Rows::new(&features, rows, spec.features)?;
@@ -264,8 +264,8 @@ impl<T: Scalar> Predictor<T> {
         Ok(ExpectedError { relative, standard_error, rows, source })
     }
 
-    /// The root of the ratio of two sums over all pairs of the population, and its standard error; `variance` is that of the
-    /// squared ratio, if it has any but from the choice of rows.
+    /// The root of the ratio of two sums over all pairs of the population, and its standard error; `variance` is the
+    /// part of the squared ratio's variance that does not come from the choice of rows.
     fn ratio(&self, errors: &RowSums, norms: &RowSums, variance: f64) -> Result<[f64; 2], Error> {
         let rows = errors.itself.len();
         let [error, norm] = [errors, norms].map(|sums| sums.total(None, self.population));
@@ -300,7 +300,7 @@ impl<T: Scalar> Predictor<T> {
 }
 
 impl RowSums {
-    /// The sum over all pairs of a population of which these rows, or all but one of them, are a sample.
+    /// Estimates the sum over all pairs of a population from a sample: these rows, or all but one of them.
     fn total(&self, without: Option<usize>, population: usize) -> f64 {
         let mut rows = self.itself.len();
         let [mut others, mut itself] = [&self.others, &self.itself].map(|sums| sums.iter().sum::<f64>());
@@ -361,7 +361,7 @@ fn squared_errors<T: Scalar>(sample: &Sample, features: Rows<'_, T>, field: Fiel
     }
 }
 
-/// The relative error of the kernel matrix that features give.
+/// The relative error of the kernel matrix approximated by features.
 ///
 /// # Formula
 /// ‖ΦΦᵀ − K‖_F / ‖K‖_F over all pairs of the rows, with Φᴴ for the features of `complex-` methods.
@@ -436,13 +436,13 @@ mod tests {
         assert!((error - 1.0).abs() < 1e-12, "{error}");
     }
 
-    /// The double sum, entry by entry from the definition; several blocks; dense and sparse rows.
+    /// Against the double sum, entry by entry from the definition: several blocks, dense and sparse rows.
     #[test]
     fn expected_error_is_the_double_sum() {
         let long: Vec<f64> = (0..300 * 6).map(|i| f64::from(i * 37 % 23 - 9) / 10.0).collect();
         for (all, rows) in [(data(), 40), (long, 300)] {
             let starts: Vec<u64> = (0..=rows as u64).map(|row| 6 * row).collect();
-            // The columns of a row in another order, which sums must not mind.
+            // Shuffled columns within a row must not change the sums.
             let columns: Vec<u64> = (0..rows as u64 * 6).map(|entry| 5 - entry % 6).collect();
             let reversed: Vec<f64> = all.chunks_exact(6).flat_map(|row| row.iter().rev()).copied().collect();
             for method in ["ctr-product-srht", "complex-rademacher", "tensor-sketch"] {
@@ -469,7 +469,7 @@ mod tests {
         }
     }
 
-    /// With a part of the rows: close to the value for all, within the stated interval, and no smaller for being a part.
+    /// A sample of the rows gives nearly the value of all rows, within the stated interval and without bias towards smaller errors.
     #[test]
     fn a_subsample_estimates_the_whole() {
         let x: Vec<f64> = (0..600 * 6_i32).map(|i| f64::from(i * i % 101 - 30) / 60.0).collect();
@@ -486,7 +486,7 @@ mod tests {
         }
         // 95 % of 40 are 38.
         assert!(within >= 33, "{within} of 40 intervals hold {}", whole.relative);
-        // The same rows standing for more: the diagonal counts for less, and there is something that was not seen.
+        // The same rows from a larger population: the diagonal counts for less, and there is a sampling error.
         let many = Sampling { population: Some(1_000_000), ..Sampling::default() };
         let many = expected_error(&spec, &inputs, &many).unwrap();
         assert!((many.relative / whole.relative - 1.0).abs() < 0.1 && many.relative != whole.relative);

@@ -2,7 +2,7 @@
 //!
 //! [`moments`] and [`bounds`] are the concentration results, [`variance`] the variances of kernel estimates. [`expected_error`]
 //! sums the variances over all pairs of a sample: the expected squared Frobenius error of a kernel matrix is the sum of
-//! the variances of its entries. [`kernel_error`] is the error that was made, once features are there.
+//! the variances of its entries. [`kernel_error`] measures the actual error of computed features.
 //!
 //! ```
 //! use argand::Spec;

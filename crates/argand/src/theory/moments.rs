@@ -1,4 +1,4 @@
-//! How heavy the tails of a projection are.
+//! Moment constants: how heavy the tails of a projection are.
 
 use std::f64::consts::PI;
 
@@ -11,7 +11,7 @@ use crate::spec::{Base, Field};
 ///
 /// # Formula
 /// C_t = √2 π^{−1/(2t)} Γ((t + 1)/2)^{1/t} for real and C_t = Γ(t/2 + 1)^{1/t} for complex weights. Both are tight, for
-/// complex Rademacher weights at even t. Between the even numbers a < t < b that are nearest, those have the bound
+/// complex Rademacher weights at even t. Between the nearest even numbers a < t < b, they satisfy
 /// C_t ≤ C_a^{a(b−t)/(t(b−a))} C_b^{b(t−a)/(t(b−a))} by Hölder's inequality.
 ///
 /// # Reference
@@ -79,7 +79,7 @@ mod tests {
         }
     }
 
-    /// Over all sign vectors of a small dimension: never above the constant, and near it when no entry stands out.
+    /// Over all sign vectors of a small dimension: never above the constant, and near it when no entry dominates.
     #[test]
     fn rademacher_constants_bound_every_sign_vector() {
         let moment = |a: &[f64], complex: bool, t: f64| {

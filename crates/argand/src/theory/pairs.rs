@@ -38,7 +38,7 @@ enum Entries {
         values: Vec<f64>,
         squares: Vec<f64>,
     },
-    /// Columns that occur, counted anew, and the entries of every row by ascending column.
+    /// The occurring columns, renumbered, and the entries of every row by ascending column.
     Sparse {
         columns: usize,
         starts: Vec<usize>,
@@ -68,7 +68,7 @@ impl Table {
                     let mut row: Vec<(usize, f64)> =
                         rows.row(row).map(|(column, value)| (place(column), value.to_f64())).collect();
                     row.sort_by_key(|&(column, _)| column);
-                    // Entries that name the same column are added up.
+                    // Duplicate entries of a column are summed.
                     let same = row.chunk_by(|a, b| a.0 == b.0);
                     entries.extend(same.map(|same| (same[0].0, same.iter().map(|(_, value)| value).sum::<f64>())));
                     starts.push(entries.len());
@@ -117,7 +117,7 @@ pub(super) fn inner_products(values: &[f64], columns: usize, first: &Range<usize
     products
 }
 
-/// A quantity of pairs, summed up row by row.
+/// A quantity of pairs, summed row by row.
 #[derive(Debug, Clone)]
 pub(super) struct RowSums {
     /// Σ_{j≠i} f(i, j)
@@ -151,7 +151,7 @@ impl Sample {
         }
     }
 
-    /// The pairs of one block with j ≤ i: calls `visit((i, j), statistics)`; `squares` are left 0 unless wanted.
+    /// The pairs of one block with j ≤ i: calls `visit((i, j), statistics)`; `squares` stay 0 unless requested.
     fn visit(
         &self,
         [first, second]: [&Range<usize>; 2],
@@ -230,7 +230,7 @@ impl Sample {
     }
 }
 
-/// Checks that tables fit a spec and each other, and hold finite numbers and some rows.
+/// Checks that tables fit a spec and each other, are not empty and hold finite numbers.
 pub(super) fn check<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Result<(), Error> {
     spec.validate()?;
     if crate::rows::check_shapes(spec.inputs.as_slice(), inputs)? == 0 {
@@ -239,7 +239,7 @@ pub(super) fn check<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Result<(
     crate::rows::check_finite(inputs)
 }
 
-/// Some of `total` rows without repetition, in ascending order; all of them if that many are wanted.
+/// A sample of `total` rows without repetition, in ascending order; all of them if that many are requested.
 pub(crate) fn choose_rows(total: usize, wanted: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..total).collect();
     if wanted < total {

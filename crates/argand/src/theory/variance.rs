@@ -4,7 +4,7 @@ use crate::error::{Argument, Error};
 use crate::projection::Kind;
 use crate::spec::{Base, Field, InputDims, Kernel, Method, Shape, Spec};
 
-/// All that the variance of a kernel estimate depends on, for one factor of one pair x, y.
+/// Everything the variance of a kernel estimate depends on, for one factor of one pair x, y.
 ///
 /// # Formula
 /// With x̃ = (√γ x, √ν): ⟨x̃, ỹ⟩, Σ x̃ₖ²ỹₖ² and ‖x̃‖²‖ỹ‖².
@@ -32,7 +32,7 @@ impl PairStatistics {
         Ok(Self::from_sums(kernel, sum(&|x, y| x * y), sum(&|x, y| x * x * y * y), norms))
     }
 
-    /// From ⟨x, y⟩, Σ xₖ²yₖ² and [‖x‖², ‖y‖²], which know nothing of γ and ν.
+    /// From ⟨x, y⟩, Σ xₖ²yₖ² and [‖x‖², ‖y‖²], before γ and ν are applied.
     #[inline(always)]
     pub(crate) fn from_sums(Kernel { gamma, coef0, .. }: Kernel, inner: f64, squares: f64, norms: [f64; 2]) -> Self {
         Self {
@@ -68,8 +68,9 @@ pub struct Moments {
 /// The closed form of a spec's variance, ready to be applied to many pairs.
 ///
 /// # Formula
-/// Per factor let a = ⟨x̃, ỹ⟩² and, with q and N as in [`PairStatistics`], M = E|uv̄|² and M' = E(uv̄)² for one row's
-/// projections u, v of x̃, ỹ; C and C' the same for two different rows. With products over the factors,
+/// Per factor let a = ⟨x̃, ỹ⟩² and, with q and N as in [`PairStatistics`], M = E|uv̄|² and M' = E(uv̄)² for the
+/// projections u, v of x̃, ỹ by one row of W; C and C' the same for two different rows of W. With products over the
+/// factors,
 ///
 /// E|k̂|² = ΠM/m + (1 − 1/m) ΠC and E k̂² = ΠM'/m + (1 − 1/m) ΠC',
 ///
@@ -98,7 +99,7 @@ pub struct Formula {
     tree: bool,
     /// m
     outputs: usize,
-    /// How far outputs are from independent, one number per table: ⌈m/n⌉n − 1 for ProductSRHT.
+    /// How dependent the outputs are, one number per table: ⌈m/n⌉n − 1 for ProductSRHT.
     dependence: Option<Vec<f64>>,
 }
 
@@ -131,7 +132,7 @@ impl Formula {
         }))
     }
 
-    /// Π term(factor) over all factors, of which `factors` has one each, or one for all.
+    /// Π term(factor) over all factors; `factors` has one entry per factor, or one for all.
     #[inline(always)]
     fn product(&self, factors: &[PairStatistics], term: impl Fn(usize, &PairStatistics) -> f64) -> f64 {
         if self.distinct {
@@ -141,7 +142,7 @@ impl Formula {
         }
     }
 
-    /// The moments for one pair: one entry per table, that is one in all if every factor sees the same rows.
+    /// The moments for one pair: one entry per table, so a single one if every factor reads the same rows.
     #[must_use]
     pub fn moments(&self, factors: &[PairStatistics]) -> Moments {
         let mean = self.product(factors, |_, factor| factor.inner);
@@ -158,7 +159,7 @@ impl Formula {
         Moments { mean, variance: not_below_zero(variance), pseudo_variance }
     }
 
-    /// Variance and pseudo-variance of a complex estimate; of a real one, its variance as both.
+    /// Variance and pseudo-variance of a complex estimate; both are the variance for a real one.
     #[inline(always)]
     fn second_moments(&self, factors: &[PairStatistics]) -> [f64; 2] {
         let a = self.product(factors, |_, factor| factor.inner * factor.inner);
@@ -233,7 +234,7 @@ impl Formula {
     }
 }
 
-/// Rounding may leave a variance just below zero; one that is no number, after an overflow, stays that.
+/// Clamps a variance that rounding left just below zero; NaN, after an overflow, stays NaN.
 #[inline(always)]
 fn not_below_zero(variance: f64) -> f64 {
     if variance < 0.0 { 0.0 } else { variance }
@@ -248,7 +249,7 @@ pub(crate) fn power(base: f64, exponent: usize) -> f64 {
 /// one row per input table.
 ///
 /// # Reference
-/// [`Formula`] has the formulas.
+/// See [`Formula`].
 ///
 /// # Errors
 /// As [`Spec::validate`]; [`Error::Invalid`] for rows that do not fit the spec or are not finite.
@@ -330,7 +331,7 @@ fn binomials(degree: usize) -> impl Iterator<Item = (usize, f64)> {
 
 #[cfg(test)]
 mod tests {
-    /// Too large is never reported as no variance at all.
+    /// An overflow is never reported as zero variance.
     #[test]
     fn overflow_is_not_zero() {
         let large = [1e200, 2e200];
@@ -362,7 +363,7 @@ mod tests {
         Formula::of(&spec).unwrap().unwrap().moments(&[pair]).variance
     }
 
-    /// Theorems 3.4 and 3.5: the differences of Table 1, and the double sum of the theorem as it is printed.
+    /// Theorems 3.4 and 3.5 against the differences of Table 1 and the double sum as printed.
     #[test]
     fn advantages_are_differences_of_variances() {
         for degree in 1..=8 {
@@ -394,7 +395,7 @@ mod tests {
         assert!(opposed.cross_terms() < 0.0 && rademacher_advantage(&opposed, 2, 10) < 0.0);
     }
 
-    /// Hand-made values of Table 1: x = y = (1, 1), so a = 4, q = 2, N = 4.
+    /// Hand-computed values of Table 1: x = y = (1, 1), so a = 4, q = 2, N = 4.
     #[test]
     fn table_1_by_hand() {
         let kernel = Kernel { degree: 1, gamma: 1.0, coef0: 0.0 };

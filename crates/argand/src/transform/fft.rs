@@ -12,10 +12,10 @@ use crate::lanes::{LANES, Lane, LaneBuffer, complex_mul, scale};
 use crate::projection::Transformed;
 use crate::scalar::Scalar;
 
-/// A transform of all rows, one after the other, in place, with work space.
+/// An in-place transform of all rows, one after the other, with work space.
 type Transform<T> = Box<dyn Fn(&mut [Complex<T>], &mut [Complex<T>]) + Send + Sync>;
 
-/// Plans for one length, any length, both ways, without normalisation.
+/// Plans for one length, any length, in both directions, without normalisation.
 #[derive(Clone)]
 pub struct Fourier<T> {
     length: usize,
@@ -44,7 +44,7 @@ impl<T> fmt::Debug for Fourier<T> {
 }
 
 impl<T: Planned + Scalar> Fourier<T> {
-    /// Plans; reached through [`Engine::fourier`](crate::scalar::Engine), which keeps the library's bound out of [`Scalar`].
+    /// Plans; reached through [`Engine::fourier`](crate::scalar::Engine), which keeps the FFT library's trait bound out of [`Scalar`].
     pub(crate) fn plan(length: usize, arch: Arch) -> Self {
         if length.is_power_of_two() && u32::try_from(length).is_ok() {
             return Self { length, arch, plan: Plan::Lanes(Arc::new(Radix4::new(length))) };
@@ -59,7 +59,7 @@ impl<T: Planned + Scalar> Fourier<T> {
     }
 }
 
-/// Work space for the transforms, and what is transformed.
+/// The data to transform, and work space.
 #[derive(Debug)]
 pub(crate) struct FourierRows<T> {
     length: usize,
@@ -69,7 +69,7 @@ pub(crate) struct FourierRows<T> {
 
 #[derive(Debug)]
 enum Data<T> {
-    /// Real and imaginary parts, and where frequencies are found after a transform.
+    /// Real and imaginary parts, and the positions of frequencies after a transform.
     Lanes { parts: [LaneBuffer<T>; 2], positions: Arc<Radix4<T>> },
     /// One row after the other.
     Rows { rows: Vec<Complex<T>>, scratch: Vec<Complex<T>> },
@@ -105,7 +105,7 @@ impl<T: Scalar> Fourier<T> {
     /// Multiplies every row by the complex conjugate of F.
     pub(crate) fn inverse(&self, rows: &mut FourierRows<T>) {
         match (&self.plan, &mut rows.data) {
-            // Swapping real and imaginary part before and after a linear map conjugates it.
+            // Swapping real and imaginary parts before and after a linear map conjugates it.
             (Plan::Lanes(radix4), Data::Lanes { parts: [re, im], .. }) => {
                 self.arch.dispatch(Frequencies { radix4, re: im.as_mut(), im: re.as_mut() });
             }
@@ -115,11 +115,11 @@ impl<T: Scalar> Fourier<T> {
     }
 }
 
-/// Why a plan never meets the rows of another one.
-const OTHER_PLAN: &str = "rows are transformed by the plan that made them";
+/// Why a plan never sees rows made by another.
+const OTHER_PLAN: &str = "the plan that made the rows transforms them";
 
 impl<T: Scalar> FourierRows<T> {
-    /// No rows, for sketches that transform none.
+    /// No rows, for sketches without transforms.
     pub(crate) fn empty() -> Self {
         Self { length: 1, arch: Arch::new(), data: Data::Rows { rows: Vec::new(), scratch: Vec::new() } }
     }
@@ -146,7 +146,7 @@ impl<T: Scalar> FourierRows<T> {
         }
     }
 
-    /// Real and imaginary parts before a transform, if they are kept in lanes.
+    /// Real and imaginary parts before a transform, if stored in lanes.
     #[inline(always)]
     pub(crate) fn parts(&mut self) -> Option<[&mut [Lane<T>]; 2]> {
         match &mut self.data {
@@ -199,7 +199,7 @@ impl<T: Scalar> FourierRows<T> {
         }
     }
 
-    /// All rows after a transform, if they are kept in lanes.
+    /// All rows after a transform, if stored in lanes.
     pub(crate) fn transformed(&mut self) -> Option<Transformed<'_, T>> {
         match &mut self.data {
             Data::Lanes { parts: [re, im], positions } => {
@@ -250,15 +250,15 @@ impl<T: Scalar> WithSimd for Scaled<'_, T> {
     }
 }
 
-/// A power of two as the length of transforms in lanes.
+/// A transform in lanes, whose length is a power of two.
 ///
-/// Four points at a time, from the largest distance to the smallest (Gentleman and Sande 1966), in place. Frequencies are
-/// left in an order of their own, which costs nothing: order does not matter to products, and readers use `positions`.
+/// Four points at a time, from the largest distance to the smallest (Gentleman and Sande 1966), in place. Frequencies
+/// stay in permuted order, which costs nothing: products do not depend on it, and readers use `positions`.
 #[derive(Debug)]
 struct Radix4<T> {
     /// For blocks of length n, n/4, …: ω^j, ω^{2j} and ω^{3j} with ω = exp(−2πi/n), for j below n/4.
     twiddles: Vec<Vec<[[T; 2]; 3]>>,
-    /// Where each frequency is.
+    /// The position of each frequency.
     positions: Vec<u32>,
 }
 
@@ -294,7 +294,7 @@ struct Frequencies<'a, T> {
     im: &'a mut [Lane<T>],
 }
 
-/// Lanes that are transformed to the end before the next ones are begun: both parts stay in a first-level cache.
+/// Lanes transformed to completion before the next are begun: both parts stay in a first-level cache.
 const CACHED: usize = 256;
 
 impl<T: Scalar> WithSimd for Frequencies<'_, T> {
@@ -312,7 +312,7 @@ impl<T: Scalar> WithSimd for Frequencies<'_, T> {
             for twiddles in &twiddles[far..] {
                 pass(simd, re, im, twiddles);
             }
-            // An odd power of two is left with pairs.
+            // An odd power of two leaves pairs.
             if length.trailing_zeros() % 2 == 1 {
                 for part in [re, im] {
                     for pair in T::registers_mut::<S>(part.as_flattened_mut()).chunks_exact_mut(2 * width::<T, S>()) {
@@ -348,7 +348,7 @@ fn pass<T: Scalar, S: Simd>(simd: S, re: &mut [Lane<T>], im: &mut [Lane<T>], twi
                 let (left_re, right_re) = (T::minus(simd, re0[at], re2[at]), T::minus(simd, re1[at], re3[at]));
                 let (left_im, right_im) = (T::minus(simd, im0[at], im2[at]), T::minus(simd, im1[at], im3[at]));
                 (re0[at], im0[at]) = (T::plus(simd, even_re, odd_re), T::plus(simd, even_im, odd_im));
-                // Minus i times the right difference, one way and the other.
+                // Minus i times the right difference, in either direction.
                 let first = (T::plus(simd, left_re, right_im), T::minus(simd, left_im, right_re));
                 let second = (T::minus(simd, even_re, odd_re), T::minus(simd, even_im, odd_im));
                 let third = (T::minus(simd, left_re, right_im), T::plus(simd, left_im, right_re));
@@ -379,7 +379,7 @@ fn turn<T: Scalar, S: Simd>(
 fn quarters<R>(block: &mut [R], quarter: usize) -> [&mut [R]; 4] {
     let (low, high) = block.split_at_mut(2 * quarter);
     let ((a, b), (c, d)) = (low.split_at_mut(quarter), high.split_at_mut(quarter));
-    // Equal lengths, said in a way the compiler can use to drop the bounds checks.
+    // Equal lengths, stated so that the compiler can drop the bounds checks.
     [&mut a[..quarter], &mut b[..quarter], &mut c[..quarter], &mut d[..quarter]]
 }
 
@@ -427,7 +427,7 @@ mod tests {
         }
     }
 
-    /// Every instruction set, to rounding.
+    /// Every instruction set, up to rounding.
     #[test]
     fn instruction_sets_agree() {
         for length in [2, 4, 32, 512, 4096] {

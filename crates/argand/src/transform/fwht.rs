@@ -62,9 +62,8 @@ pub(crate) fn transform_row<T: Scalar, S: Simd>(simd: S, data: &mut [T]) {
     );
 }
 
-/// The textbook transform, one butterfly at a time: what the others are checked against.
-///
-/// `data` must have a power of two of elements; others are transformed up to the first level that does not split.
+/// The textbook transform, one butterfly at a time: the reference for the others.
+/// The length of `data` must be a power of two; others are transformed up to the first level that does not split.
 pub fn reference<T: Scalar>(data: &mut [T]) {
     let mut stride = data.len() / 2;
     while stride > 0 {
@@ -80,7 +79,7 @@ pub fn reference<T: Scalar>(data: &mut [T]) {
 
 type Register<T, S> = <T as Vector>::Register<S>;
 
-/// Bytes that are transformed to the end before the next ones are begun: inside a first-level and a second-level cache.
+/// Bytes transformed to completion before the next are begun: within a first-level and a second-level cache.
 const FIRST_LEVEL: usize = 32 << 10;
 const SECOND_LEVEL: usize = 1 << 20;
 
@@ -118,7 +117,7 @@ fn across<T: Scalar, S: Simd>(simd: S, data: &mut [T], mut then: impl FnMut(&mut
     );
 }
 
-/// The outermost levels, until blocks have at most this many bytes, which are handed on.
+/// The outermost levels, until blocks have at most this many bytes; these are handed on.
 #[inline(always)]
 fn blocks_within<T: Scalar, S: Simd>(simd: S, data: &mut [T], bytes: usize, mut then: impl FnMut(&mut [T])) {
     let mut length = data.len();
@@ -133,7 +132,7 @@ fn blocks_within<T: Scalar, S: Simd>(simd: S, data: &mut [T], bytes: usize, mut 
     }
 }
 
-/// The levels that are left, three at a time.
+/// The remaining levels, three at a time.
 #[inline(always)]
 fn finish<T: Scalar, S: Simd>(simd: S, data: &mut [T]) {
     let mut length = data.len();
@@ -169,8 +168,8 @@ fn finish<T: Scalar, S: Simd>(simd: S, data: &mut [T]) {
     }
 }
 
-/// The three outermost levels of one block in one pass: eight registers at a time, which no cache finds too many even
-/// where their distance maps all of them to one set.
+/// The three outermost levels of one block in one pass: eight registers at a time, few enough for any cache even if
+/// their stride maps all of them to one set.
 #[inline(always)]
 fn radix8<T: Scalar, S: Simd>(simd: S, block: &mut [T]) {
     let block = T::registers_mut::<S>(block);
@@ -182,7 +181,7 @@ fn radix8<T: Scalar, S: Simd>(simd: S, block: &mut [T]) {
     let (c, d) = p1.split_at_mut(eighth);
     let (e, f) = p2.split_at_mut(eighth);
     let (g, h) = p3.split_at_mut(eighth);
-    // Equal lengths, said in a way the compiler can use to drop the bounds checks.
+    // Equal lengths, stated so that the compiler can drop the bounds checks.
     let (b, c, d) = (&mut b[..a.len()], &mut c[..a.len()], &mut d[..a.len()]);
     let (e, f) = (&mut e[..a.len()], &mut f[..a.len()]);
     let (g, h) = (&mut g[..a.len()], &mut h[..a.len()]);
@@ -236,7 +235,7 @@ mod tests {
         (0..length).map(|_| stream.complex_normal().0).collect()
     }
 
-    /// Straight from the definition; itself checked on H₁, H₂ and H₄ written by hand.
+    /// Straight from the definition, and itself checked against H₁, H₂ and H₄ written by hand.
     fn naive(data: &[f64]) -> Vec<f64> {
         let sign = |bits: usize| if bits.count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
         (0..data.len()).map(|j| data.iter().enumerate().map(|(k, x)| sign(j & k) * x).sum()).collect()

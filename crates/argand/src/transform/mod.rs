@@ -1,7 +1,7 @@
 //! Fast transforms: Walsh–Hadamard and Fourier.
 //!
-//! The Hadamard matrix H of a power of two n has entries (−1)^{popcount(j & k)}; it is symmetric, and H H = n I, so applying it twice
-//! gives n times what was there before.
+//! The Hadamard matrix H of a power of two n has entries (−1)^{popcount(j & k)}; it is symmetric, and H H = n I, so
+//! applying it twice multiplies by n.
 //!
 //! ```
 //! use argand::transform::fwht::fwht;

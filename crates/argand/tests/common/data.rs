@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// The folder; says so if there is none.
+/// The folder; prints a message if there is none.
 pub fn folder() -> Option<PathBuf> {
     let folder = std::env::var_os("ARGAND_DATA").map(PathBuf::from);
     if folder.is_none() {
@@ -13,7 +13,7 @@ pub fn folder() -> Option<PathBuf> {
     folder
 }
 
-/// Letters as they are in UCI's file: 20,000 rows of 16 numbers, and which of the 26 letters they are.
+/// Letter as in UCI's file: 20,000 rows of 16 numbers, and their classes, one of 26 letters.
 pub fn letter() -> Option<(Vec<f32>, Vec<u32>)> {
     let text = fs::read_to_string(folder()?.join("data/letter/letter-recognition.data")).unwrap();
     let values = text.lines().flat_map(|line| line.split(',').skip(1).map(|value| value.trim().parse().unwrap()));

@@ -1,5 +1,5 @@
-//! What the tests share: a naive oracle, exact kernels, and tolerances.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+//! Shared by the tests: a naive oracle, exact kernels, and tolerances.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses only a part of this")]
 
 pub mod data;
 
@@ -56,7 +56,7 @@ impl<T: Scalar> Csr<T> {
     }
 }
 
-/// Every method that sketches tensor products, with CRAFT maps of a size for tests.
+/// Every method that sketches tensor products, with small CRAFT maps.
 pub fn methods() -> Vec<Method> {
     Method::all().into_iter().filter(|&method| method != Method::Spherical).map(|m| m.with_craft_dim(64)).collect()
 }
@@ -107,7 +107,7 @@ fn transform_back(z: &[Complex]) -> Vec<Complex> {
     multiply(&back, z)
 }
 
-/// Φ of one row (one slice per input table), by multiplying the matrices that were drawn.
+/// Φ of one row (one slice per input table), by multiplying the drawn matrices.
 pub fn oracle_row(spec: &Spec, inputs: &[&[f64]]) -> Vec<f64> {
     let drawn = spec.draw().unwrap();
     let Map::Product(drawn) = &drawn.map else { panic!("{} is not a product", spec.method) };
@@ -148,8 +148,7 @@ pub fn kernel(spec: &Spec, x: &[&[f64]], y: &[&[f64]]) -> f64 {
         .product()
 }
 
-/// What the kernel estimate of one spec for one pair should be: its mean, and its second moments where a closed form is
-/// known.
+/// The theoretical kernel estimate of one spec for one pair: its mean, and its second moments where a closed form is known.
 #[derive(Debug, Clone, Copy)]
 pub struct Truth {
     pub mean: f64,
@@ -176,7 +175,7 @@ pub fn estimate(field: Field, x: &[f64], y: &[f64]) -> Complex {
 /// Bound on the rounding error of a feature.
 ///
 /// Each factor's sum has a depth of at most d (dense) or log₂ n (Hadamard); products and scalings add some more. No
-/// partial sum exceeds the ℓ₁ norm of what is projected times the largest weight, which is below 6 for the Gaussians
+/// partial sum exceeds the ℓ₁ norm of the projected vector times the largest weight, which is below 6 for the Gaussians
 /// drawn here. A join's result is projected again, where its ℓ₁ norm is at most m times its largest element.
 pub fn rounding<T: Scalar>(spec: &Spec, inputs: &[&[f64]]) -> f64 {
     let m = spec.outputs() as f64;
