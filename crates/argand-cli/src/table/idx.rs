@@ -104,8 +104,8 @@ impl<T: Element> IdxReader<T> {
             let expected = whole_bytes.map_or("more than 2^64".into(), |whole| whole.to_string());
             let gzip = if compressed { " of gzip" } else { "" };
             return Err(wrong(format!(
-                "an IDX file of shape {shape:?} has {expected} bytes, but this one has {total}{gzip}; the file is truncated \
-                 or has trailing bytes"
+                "an IDX file of shape {shape:?} has {expected} bytes, but this one has {total}{gzip}; the file is \
+                 truncated or has trailing bytes"
             )));
         };
         Ok(Self {
