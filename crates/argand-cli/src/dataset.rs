@@ -1,4 +1,4 @@
-//! Labelled rows in files, read in blocks and as often as a model needs.
+//! Labelled rows in files, read in blocks, in as many passes as a model needs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub(crate) struct LabelSource {
 }
 
 impl LabelSource {
-    /// What `option` says: the name of a column of an input (in text without a header, its number), or else a file.
+    /// Resolves `option`: a column of an input by name (by number in text without a header), or else a file.
     pub(crate) fn find(option: &str, text: &str, inputs: &[PathBuf]) -> Result<Self, Failure> {
         let file = Path::new(text);
         let mut with_column = Vec::new();
@@ -31,13 +31,13 @@ impl LabelSource {
         }
         match with_column[..] {
             [(path, _)] if file.is_file() => Err(Failure::Input(format!(
-                "{option}: {text} is a file and a column of {}; write ./{text} for the file, or rename it",
+                "{option}: {text} is both a file and a column of {}; write ./{text} for the file, or rename it",
                 path.display()
             ))),
             [(path, column)] => Ok(Self { path: path.clone(), column: Some((text.to_owned(), column)) }),
             [] if file.exists() => Ok(Self { path: file.to_path_buf(), column: None }),
-            [] => Err(Failure::Input(format!("{option}: there is neither a column nor a file {text}"))),
-            _ => Err(Failure::Input(format!("{option}: expected a column of one input, and several have {text}"))),
+            [] => Err(Failure::Input(format!("{option}: expected a column or a file, found neither named {text}"))),
+            _ => Err(Failure::Input(format!("{option}: expected a column of one input, but several have {text}"))),
         }
     }
 
@@ -46,7 +46,7 @@ impl LabelSource {
         self.column.as_ref().map(|(column, _)| column.as_str())
     }
 
-    /// The same, if it can be told in other files by its name. A number says nothing of a file that may be without labels.
+    /// The same, if its name finds it in other files. A number cannot: another file may have no labels.
     pub(crate) fn column_name(&self) -> Option<&str> {
         self.column().filter(|_| !matches!(self.column, Some((_, Column::Numbered))))
     }
@@ -68,11 +68,11 @@ pub(crate) struct Classes {
     numbers: HashMap<String, u32>,
 }
 
-/// More classes than this are taken for numbers to be predicted.
+/// More classes than this are probably numbers.
 const MOST_CLASSES: usize = 1 << 16;
 
 impl Classes {
-    /// All classes in a file of labels, numbers first and in ascending order.
+    /// All classes in a label file, numbers first and in ascending order.
     pub(crate) fn collect(source: &LabelSource) -> Result<Self, Failure> {
         let mut reader = source.open()?;
         let mut names = BTreeSet::new();
@@ -121,7 +121,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// For a [`Gram`](argand_learn::Gram); with the products of every class `apart` if asked.
+    /// Targets for a [`Gram`](argand_learn::Gram), with separate products for every class if `apart`.
     pub(crate) fn targets(&self, apart: bool) -> Targets {
         match self {
             Self::Regression => Targets::Values(1),
@@ -153,7 +153,7 @@ pub(crate) struct Dataset<'a> {
     pub(crate) paths: &'a [PathBuf],
     pub(crate) labels: LabelSource,
     pub(crate) part: Part,
-    /// Columns that hold labels and no features.
+    /// Columns that hold labels, not features.
     without: Vec<String>,
     /// Show a progress bar for every pass.
     pub(crate) progress: bool,
@@ -165,7 +165,7 @@ impl<'a> Dataset<'a> {
         Self { paths, labels, part, without, progress: false }
     }
 
-    /// Another column that holds labels and no features, where there is one.
+    /// Leaves out another label column, if there is one.
     pub(crate) fn leave_out(&mut self, column: Option<&str>) {
         self.without.extend(column.filter(|column| self.labels.column() != Some(column)).map(str::to_owned));
     }
@@ -176,7 +176,7 @@ impl<'a> Dataset<'a> {
         Inputs::open(self.paths, saved, &without)
     }
 
-    /// Starts to read rows and labels. `saved` is as in [`Inputs::open`]; before the progress bar stands what is done.
+    /// Starts to read rows and labels. `saved` is as in [`Inputs::open`]; `doing` precedes the progress bar.
     pub(crate) fn pass(
         &'a self,
         saved: Option<(&str, &[usize])>,
@@ -216,9 +216,9 @@ pub(crate) struct Pass<'a> {
     inputs: Inputs<'a, f32>,
     labels: LabelReader,
     task: &'a Task,
-    /// Where the choice of rows comes from, the share that is held out, and whether that is what is read.
+    /// The random source of the split, the share held out, and whether the held-out rows are the ones read.
     chooser: Option<(Stream, f64, bool)>,
-    /// The labels of the present rows: one of the two.
+    /// Labels of the current rows; one of the two is in use.
     classes: Vec<u32>,
     values: Vec<f64>,
 }
@@ -229,7 +229,7 @@ impl<'a> Pass<'a> {
         &self.inputs
     }
 
-    /// Reads the next rows, at most `most`, or tells that there are none.
+    /// Reads at most `most` rows; returns whether there were any.
     pub(crate) fn next(&mut self, most: usize) -> Result<bool, Failure> {
         loop {
             let rows = self.inputs.next(most)?;
@@ -284,12 +284,12 @@ impl<'a> Pass<'a> {
         self.classes.len().max(self.values.len())
     }
 
-    /// The classes of the present rows.
+    /// The classes of the current rows.
     pub(crate) fn classes(&self) -> &[u32] {
         &self.classes
     }
 
-    /// The labels of some of the present rows.
+    /// The labels of some of the current rows.
     pub(crate) fn labels(&self, range: Range<usize>) -> Result<Labels<'_>, Error> {
         Ok(match self.task {
             Task::Classification(_) => Labels::Classes(&self.classes[range]),
@@ -300,7 +300,7 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// All rows of one table of classes, made dense, and their classes.
+    /// All rows of a single table, made dense, and their classes.
     pub(crate) fn read_all(mut self) -> Result<(Vec<f32>, Vec<u32>), Failure> {
         let (mut values, mut classes) = (Vec::new(), Vec::new());
         while self.next(1 << 12)? {
@@ -320,7 +320,7 @@ impl<'a> Pass<'a> {
         Ok((values, classes))
     }
 
-    /// Hands the features and labels of all rows to `consume`, block by block; returns how many rows there were.
+    /// Passes the features and labels of all rows to `consume`, block by block; returns the number of rows.
     pub(crate) fn for_each(
         mut self,
         pipeline: &Pipeline<f32>,

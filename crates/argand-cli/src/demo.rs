@@ -58,12 +58,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
 
-    /// Draw the errors into an SVG picture.
+    /// Plot the errors to an SVG file.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
 
-/// What the paper compares, and chains.
+/// The methods that the paper compares, and chains.
 const METHODS: &str = "gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-srht,ctr-product-srht,tensor-sketch,\
     chain-ctr-product-srht,hierarchical-product-srht,hierarchical-ctr-product-srht,hierarchical-tensor-sketch,srf,\
     craft-product-srht,craft-ctr-product-srht,craft-tensor-sketch";

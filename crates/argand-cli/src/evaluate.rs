@@ -1,4 +1,4 @@
-//! `argand evaluate`: how good the predictions of a model are.
+//! `argand evaluate`: how well a model predicts.
 
 use std::path::PathBuf;
 
@@ -12,8 +12,8 @@ use crate::{on_threads, print};
 
 /// Compare the predictions of a model with the truth.
 ///
-/// For classes prints the share of rows that are classified wrongly (error); for numbers the root of the mean squared error
-/// (rmse) and the share of variance that is explained (r2). Models that know how sure they are also get their mean negative
+/// For classes, prints the share of misclassified rows (error); for numbers, the root mean squared error
+/// (rmse) and the share of variance explained (r2). Probabilistic models also get their mean negative
 /// log-likelihood (mnll).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  argand evaluate digits.model test.csv --labels class")]
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     inputs: Vec<PathBuf>,
 
     /// The truth: a column of IN by its name (or its number, counted from 0, in text without a header), or a file with one column
-    /// or of LIBSVM.
+    /// or a LIBSVM file.
     #[arg(long, value_name = "FILE|COLUMN")]
     labels: String,
 
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
 
-    /// Show no progress.
+    /// Hide the progress bar.
     #[arg(short, long)]
     quiet: bool,
 }

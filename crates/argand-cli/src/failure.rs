@@ -9,14 +9,14 @@ use argand::{Argument, Error};
 /// Why a command stopped. Messages start with the path or argument they are about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The arguments or input files are wrong, and the user can mend them: exit code 2.
+    /// The arguments or input files are wrong, and the user can fix them: exit code 2.
     Input(String),
-    /// The machine let us down, for example a full disk: exit code 1.
+    /// The system failed, for example for lack of disk space: exit code 1.
     Other(String),
 }
 
 impl Failure {
-    /// What the process returns to the shell.
+    /// The exit code of the process.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Input(_) => 2,
@@ -24,12 +24,12 @@ impl Failure {
         }
     }
 
-    /// What the library says of an argument, under the name that users of the command line know.
+    /// Translates a library error, naming the argument as the command line does.
     pub(crate) fn argument(error: &Error) -> Self {
         Self::Input(match error {
             Error::Invalid { argument, expected, received } => {
                 let name = match argument {
-                    // Not an option: the columns are those of the files.
+                    // Not an option: columns come from the files.
                     Argument::InputDim => "IN".to_owned(),
                     Argument::Methods => "--method".to_owned(),
                     other => format!("--{}", other.to_string().replace('_', "-")),
@@ -40,12 +40,12 @@ impl Failure {
         })
     }
 
-    /// A fault in the contents or the whereabouts of `path`.
+    /// A fault in the contents or the location of `path`.
     pub(crate) fn input(path: &Path, what: impl fmt::Display) -> Self {
         Self::Input(format!("{}: {what}", path.display()))
     }
 
-    /// An operation on `path` that the system refused; `doing` completes "cannot ...".
+    /// A system error on `path`; `doing` completes "cannot ...".
     pub(crate) fn io(path: &Path, doing: &str, error: &io::Error) -> Self {
         let message = format!("{}: cannot {doing}: {error}", path.display());
         match error.kind() {

@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     file: PathBuf,
 }
 
-/// Larger than any spec, so that a wrong file is not read whole.
+/// Larger than any spec: a wrong file is not read to its end.
 const LONGEST_SPEC: u64 = 1 << 20;
 
 /// Reads and checks a spec file.
@@ -31,7 +31,7 @@ pub(crate) fn read_spec(path: &Path) -> Result<Spec, Failure> {
     let mut bytes = Vec::new();
     file.take(LONGEST_SPEC + 1).read_to_end(&mut bytes).map_err(|error| Failure::io(path, "read", &error))?;
     if bytes.len() as u64 > LONGEST_SPEC {
-        return Err(Failure::input(path, format!("is not a spec file: it has more than {LONGEST_SPEC} bytes")));
+        return Err(Failure::input(path, format!("is not a spec file: it is longer than {LONGEST_SPEC} bytes")));
     }
     let text = String::from_utf8(bytes).map_err(|_| Failure::input(path, "is not a spec file: it is not text"))?;
     Spec::from_json(&text).map_err(|error| Failure::input(path, error))
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 pub(crate) fn table_of(lines: &[(&str, String)]) -> String {
     let mut text = String::new();
     for (name, value) in lines {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:<9} {value}");
     }
     text
@@ -82,7 +82,7 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
-/// The kernel as people write it.
+/// The kernel in mathematical notation.
 pub(crate) fn kernel(spec: &Spec) -> String {
     let argand::Kernel { degree, gamma, coef0 } = spec.kernel;
     let inner = |x: &str, y: &str| {

@@ -12,7 +12,7 @@ use crate::blocks::{READ_BYTES, READ_ROWS, SAMPLE_BYTES, SAMPLE_ROWS};
 use crate::failure::Failure;
 use crate::table::{self, Block, Element, Reader};
 
-/// What describes a kernel.
+/// Options that describe a kernel.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct KernelArguments {
     /// Degree of the kernel [default: 2; with several inputs, their number].
@@ -44,27 +44,27 @@ impl KernelArguments {
     }
 }
 
-/// Tables being read in step: the same rows of all of them.
+/// Tables read in step: the same rows of each.
 pub(crate) struct Inputs<'a, T> {
     paths: &'a [PathBuf],
     readers: Vec<Box<dyn Reader<T>>>,
     columns: Vec<usize>,
     blocks: Vec<Block<T>>,
-    /// Rows before those read last, and those.
+    /// Number of rows before the current ones, and of the current ones.
     done: usize,
     read: usize,
-    /// Which of the rows read last are in the blocks, if not all, and how many are.
+    /// Which of the current rows were kept, if not all, and how many.
     kept: Option<Vec<usize>>,
     rows: usize,
     bar: ProgressBar,
     begun: Instant,
-    /// What to do about a number that is too large for f32.
+    /// Advice on a number too large for f32.
     advice: &'static str,
 }
 
 impl<'a, T: Scalar + Element> Inputs<'a, T> {
-    /// Opens all tables and checks that they fit each other and a saved spec or model, given as its name in messages and its
-    /// numbers of columns, as far as can be told without reading them. Columns with one of the names `without` are left out.
+    /// Opens all tables and checks, as far as possible without reading them, that they fit each other and a saved spec or model
+    /// (its name in messages, its numbers of columns). Leaves out columns named in `without`.
     pub(crate) fn open(
         paths: &'a [PathBuf],
         saved: Option<(&str, &[usize])>,
@@ -125,22 +125,22 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         &self.columns
     }
 
-    /// Rows of all tables, where a format tells before all were read.
+    /// Number of rows, if a format tells before reading them all.
     pub(crate) fn known_rows(&self) -> Option<u64> {
         self.readers.iter().find_map(|reader| reader.rows())
     }
 
-    /// Rows that are read at a time where features are not kept: some 32 MB, whatever the number of threads.
+    /// Rows to read at a time where features are not kept: about 32 MB, whatever the number of threads.
     pub(crate) fn block_rows(&self) -> usize {
         rows_within(READ_BYTES, self.columns.iter().sum(), size_of::<T>(), READ_ROWS)
     }
 
-    /// What to say about a number that is infinite in f32 but may not be in the file.
+    /// Sets the advice on a number that is infinite in f32 but perhaps not in the file.
     pub(crate) fn advise(&mut self, advice: &'static str) {
         self.advice = advice;
     }
 
-    /// Shows a progress bar while reading: on a terminal, not in a pipe. Before it stands what is being done.
+    /// Shows a progress bar while reading, preceded by `doing`: on a terminal, not in a pipe.
     pub(crate) fn show_progress(&mut self, doing: &str) {
         let total = self.readers.iter().map(|reader| reader.progress().total).sum();
         self.bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
@@ -152,7 +152,7 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         self.begun = Instant::now();
     }
 
-    /// Reads the next rows, at most `most`; returns how many there were, 0 after the last.
+    /// Reads at most `most` rows; returns how many, 0 after the last.
     pub(crate) fn next(&mut self, most: usize) -> Result<usize, Failure> {
         self.done += self.read;
         let rate = (self.done as f64 / self.begun.elapsed().as_secs_f64().max(1e-3)).round();
@@ -172,24 +172,24 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         Ok(self.rows)
     }
 
-    /// Keeps some of the rows read last, which must ascend.
+    /// Keeps some of the current rows, given in ascending order.
     pub(crate) fn keep(&mut self, rows: Vec<usize>) {
         self.blocks.iter_mut().zip(&self.columns).for_each(|(block, &columns)| block.keep(&rows, columns));
         self.rows = rows.len();
         self.kept = Some(rows);
     }
 
-    /// Rows read before the current ones.
+    /// Number of rows read before the current ones.
     pub(crate) fn rows_before(&self) -> usize {
         self.done
     }
 
-    /// The rows read last.
+    /// The current rows.
     pub(crate) fn views(&self) -> Result<Vec<Input<'_, T>>, Error> {
         views(&self.blocks, &self.columns, self.rows)
     }
 
-    /// The library's error about the rows read last, in terms of the files.
+    /// Translates a library error about the current rows into terms of the files.
     pub(crate) fn explain(&self, error: Error) -> Failure {
         let in_file = |row: usize| self.done + self.kept.as_ref().map_or(row, |kept| kept[row]);
         explain::<T>(error, in_file, self.paths, self.advice)
@@ -209,14 +209,14 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
             }
             let views = self.views().map_err(|error| self.explain(error))?;
             if total == 0 {
-                // Sparse rows take little, however wide they are.
+                // Sparse rows are small, however wide.
                 let dense = |view: &&Input<'_, T>| matches!(view, Input::Dense(_));
                 let width: usize = views.iter().filter(dense).map(Input::columns).sum();
                 keep = rows_within(SAMPLE_BYTES, width, size_of::<T>(), SAMPLE_ROWS);
             }
             argand::check_finite(&views).map_err(|error| self.explain(error))?;
             for row in 0..rows {
-                // Vitter's algorithm R: every row has the same chance to be among those kept.
+                // Vitter's algorithm R: every row is equally likely to be kept.
                 let place = if total < keep {
                     total
                 } else {
@@ -233,7 +233,7 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
     }
 }
 
-/// Rows of one table, any of which may be replaced.
+/// Rows of one table, each replaceable.
 enum Kept<T> {
     Nothing,
     Dense(Vec<T>),
@@ -241,7 +241,7 @@ enum Kept<T> {
 }
 
 impl<T: Scalar> Kept<T> {
-    /// Puts a row at `place`, which is taken or the next free one.
+    /// Puts a row at `place`: an occupied one, or the next free one.
     fn put(&mut self, place: usize, table: &Input<'_, T>, row: usize) {
         if let Self::Nothing = self {
             *self = match table {
@@ -273,7 +273,7 @@ impl<T: Scalar> Kept<T> {
             Self::Sparse(rows) => {
                 let (mut indptr, mut indices, mut values) = (vec![0], Vec::new(), Vec::new());
                 for row in rows {
-                    // Files of sparse rows have 32-bit columns.
+                    // Sparse files have 32-bit columns.
                     indices.extend(row.iter().map(|&(column, _)| u32::try_from(column).unwrap_or(u32::MAX)));
                     values.extend(row.iter().map(|&(_, value)| value));
                     indptr.push(values.len() as u64);
@@ -286,7 +286,7 @@ impl<T: Scalar> Kept<T> {
 
 impl<T> Drop for Inputs<'_, T> {
     fn drop(&mut self) {
-        // It would stand before the last message.
+        // Otherwise it would precede the last message.
         self.bar.finish_and_clear();
     }
 }
@@ -295,15 +295,15 @@ impl<T> Drop for Inputs<'_, T> {
 pub(crate) struct Sample<T> {
     blocks: Vec<Block<T>>,
     columns: Vec<usize>,
-    /// Rows that were kept.
+    /// Number of rows kept.
     pub(crate) rows: usize,
-    /// Rows that were read.
+    /// Number of rows read.
     pub(crate) total: usize,
 }
 
 impl<T: Scalar> Sample<T> {
     pub(crate) fn views(&self) -> Result<Vec<Input<'_, T>>, Error> {
-        // All rows were checked when they were read.
+        // All rows were checked on reading.
         let views = views(&self.blocks, &self.columns, self.rows)?;
         Ok(views.into_iter().map(Input::known_finite).collect())
     }
@@ -326,7 +326,7 @@ pub(crate) fn names(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The library's error about one block, in terms of the files.
+/// Translates a library error about one block into terms of the files.
 fn explain<T: Scalar>(error: Error, in_file: impl Fn(usize) -> usize, paths: &[PathBuf], advice: &str) -> Failure {
     let all = names(paths);
     match error {
@@ -339,7 +339,7 @@ fn explain<T: Scalar>(error: Error, in_file: impl Fn(usize) -> usize, paths: &[P
             Failure::input(path, format!("{place} is {value}; replace it or drop the row{rounded}"))
         }
         Error::Overflow { row, dtype } => {
-            // Only where there is such an option is there advice to use it.
+            // Advise --dtype only where the option exists.
             let advice = if dtype == "f32" && !advice.is_empty() { ", or use --dtype f64" } else { "" };
             let row = in_file(row);
             Failure::Input(format!(

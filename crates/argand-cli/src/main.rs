@@ -77,14 +77,14 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // With standard error closed there is nobody left to tell.
+            // If standard error is closed, nobody is left to tell.
             let _ = writeln!(io::stderr(), "argand: {failure}");
             ExitCode::from(failure.exit_code())
         }
     }
 }
 
-/// Prints to standard output; a reader that went away early (`argand demo | head`) is not a failure.
+/// Prints to standard output. A reader that leaves early (`argand demo | head`) is not a failure.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -95,7 +95,7 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Far more threads than cores help nobody, and the system fails to start them in ways that cannot be caught.
+/// Far more threads than cores never help, and failures to start them cannot all be caught.
 const MOST_THREADS: usize = 1024;
 
 /// Runs `work` on `threads` threads, or on all cores.
@@ -106,6 +106,6 @@ fn on_threads<R: Send>(threads: Option<usize>, work: impl FnOnce() -> R + Send) 
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads.unwrap_or(0))
         .build()
-        .map_err(|error| Failure::Other(format!("--threads: cannot start them: {error}")))?;
+        .map_err(|error| Failure::Other(format!("--threads: cannot start the threads: {error}")))?;
     Ok(pool.install(work))
 }

@@ -1,4 +1,4 @@
-//! Model files: what they hold, and what is said about them.
+//! Model files: their contents and description.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -12,17 +12,17 @@ use crate::dataset::{Classes, Task};
 use crate::failure::Failure;
 use crate::output::AtomicFile;
 
-/// What this program adds to a model.
+/// What the command line stores beside a model.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Note {
     /// The names of the classes.
     classes: Option<Vec<String>>,
-    /// The column that held the labels, to be left out of the features.
+    /// The column that held the labels, to leave out of the features.
     label_column: Option<String>,
 }
 
-/// A model, and what its numbers stand for.
+/// A model and the meaning of its predictions.
 #[derive(Debug)]
 pub(crate) struct NamedModel {
     pub(crate) model: Box<dyn Model>,
@@ -30,12 +30,12 @@ pub(crate) struct NamedModel {
     pub(crate) label_column: Option<String>,
 }
 
-/// Text from a file, without what could command a terminal.
+/// Text from a file, without terminal control characters.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// Whether a file holds a model or the state of training, rather than a spec.
+/// Whether a file holds a model or a training state rather than a spec.
 pub(crate) fn is_archive(path: &Path) -> Result<bool, Failure> {
     let mut start = Vec::new();
     let file = File::open(path).map_err(|error| Failure::io(path, "open", &error))?;
@@ -44,7 +44,7 @@ pub(crate) fn is_archive(path: &Path) -> Result<bool, Failure> {
     Ok(start == Archive::MAGIC)
 }
 
-/// Reads and checks a file that holds a model or the state of training.
+/// Reads and checks a model or training state file.
 pub(crate) fn read_archive(path: &Path) -> Result<Archive, Failure> {
     let file = File::open(path).map_err(|error| Failure::io(path, "open", &error))?;
     Archive::read_from(BufReader::with_capacity(1 << 18, file)).map_err(|error| Failure::input(path, error))
@@ -83,7 +83,7 @@ impl NamedModel {
         Ok(Self { model, task, label_column: note.label_column })
     }
 
-    /// What is saved.
+    /// The contents to save.
     pub(crate) fn archive(&self) -> Archive {
         let note = Note {
             classes: self.classes().map(|classes| classes.names().to_vec()),
@@ -92,7 +92,7 @@ impl NamedModel {
         self.model.to_archive().with_note(&note)
     }
 
-    /// The classes that it tells apart.
+    /// The classes it predicts.
     pub(crate) fn classes(&self) -> Option<&Classes> {
         match &self.task {
             Task::Classification(classes) => Some(classes),
@@ -100,7 +100,7 @@ impl NamedModel {
         }
     }
 
-    /// What there is to say about it, name by name.
+    /// Describes the model as names and values.
     pub(crate) fn describe(&self) -> Vec<(&'static str, String)> {
         let mut lines = vec![("model", self.model.name().to_owned())];
         lines.extend(self.model.settings().into_iter().map(|(name, setting)| (name, setting.to_string())));
@@ -125,7 +125,7 @@ impl NamedModel {
     }
 }
 
-/// What there is to say about the score of a model, name by name.
+/// Describes the score of a model as names and values.
 pub(crate) fn describe_score(score: &Score, model: &dyn Model) -> Vec<(&'static str, String)> {
     let mut lines = vec![("rows", score.rows.to_string())];
     match model.predicts() {

@@ -8,10 +8,10 @@ use tempfile::TempPath;
 
 use crate::failure::Failure;
 
-/// Bytes gathered before the system is asked to write.
+/// Bytes buffered before a write.
 const BUFFER: usize = 1 << 18;
 
-/// A buffered file that takes its name in [`commit`](Self::commit); dropped earlier, it was never there.
+/// A buffered file that takes its name in [`commit`](Self::commit); dropped earlier, it leaves nothing behind.
 ///
 /// On Linux the contents have no name until then, so that even a killed process leaves nothing behind. Elsewhere, and
 /// on file systems without unnamed files, they wait under a temporary name in the same folder.
@@ -24,7 +24,7 @@ pub(crate) struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Starts a file that will become `path`, after checking that it can.
+    /// Checks that `path` can be written and starts the file that will replace it.
     ///
     /// # Errors
     /// [`Failure::Input`] if the folder is missing or not writable, or `path` exists and is not a regular file.
@@ -32,10 +32,10 @@ impl AtomicFile {
         Self::create_with(path, unnamed_file)
     }
 
-    /// [`create`](Self::create) with the way to make an unnamed file as an argument, so that tests can refuse it.
+    /// [`create`](Self::create) with the maker of unnamed files as an argument, which tests replace.
     fn create_with(path: &Path, unnamed_file: impl Fn(&Path) -> Option<File>) -> Result<Self, Failure> {
         let target = match fs::canonicalize(path) {
-            // Through symbolic links, so that the link survives and its destination is replaced.
+            // Follow symbolic links: the link survives and its target is replaced.
             Ok(existing) => existing,
             Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_path_buf(),
             Err(error) => return Err(Failure::io(path, "write", &error)),
@@ -66,10 +66,10 @@ impl AtomicFile {
         Ok(Self { file: BufWriter::with_capacity(BUFFER, file), name, target, folder })
     }
 
-    /// Writes everything to the disk and puts it in place of the target in one step.
+    /// Writes everything to disk and replaces the target in one step.
     ///
     /// # Errors
-    /// Whatever the system reports, for example a full disk; the target is then as it was.
+    /// The system cannot write, for example for lack of space; the target is then unchanged.
     pub(crate) fn commit(self) -> Result<(), Failure> {
         let target = self.target.clone();
         self.into_place().map_err(|error| Failure::io(&target, "write", &error))
@@ -108,7 +108,7 @@ impl Seek for AtomicFile {
     }
 }
 
-/// A file under a temporary name, open to everyone whom the umask admits, as other new files are.
+/// A file under a temporary name, with the permissions of any new file (the umask).
 fn named_file(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".argand-").suffix(".tmp");
@@ -117,12 +117,12 @@ fn named_file(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     builder.tempfile_in(folder)
 }
 
-/// A file without a name, or `None` where the system cannot make one or could not name it later.
+/// An unnamed file, or `None` if the system cannot make one or name it later.
 #[cfg(target_os = "linux")]
 fn unnamed_file(folder: &Path) -> Option<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    // Whatever the reason for a refusal, a named file either works or explains it better.
+    // Whatever the error, a named file either works or explains it better.
     let file = File::from(rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)).ok()?);
     fs::symlink_metadata(descriptor_path(&file)).is_ok().then_some(file)
 }
@@ -132,7 +132,7 @@ fn unnamed_file(_folder: &Path) -> Option<File> {
     None
 }
 
-/// Where the system lists an open file, which is how an unnamed one can be given a name.
+/// The system's path of an open file, through which an unnamed one gets its name.
 #[cfg(target_os = "linux")]
 fn descriptor_path(file: &File) -> String {
     use std::os::fd::AsRawFd;
@@ -145,7 +145,7 @@ fn name_and_rename(file: &File, folder: &Path, target: &Path) -> io::Result<()> 
     use rustix::fs::{AtFlags, CWD};
     use std::hash::{BuildHasher, Hasher};
     loop {
-        // The standard hasher is keyed at random for every process and advances with every use.
+        // The standard hasher has a random key per process and changes with every use.
         let random = std::hash::RandomState::new().build_hasher().finish();
         let name = folder.join(format!(".argand-{random:016x}.tmp"));
         match rustix::fs::linkat(CWD, descriptor_path(file), CWD, &name, AtFlags::SYMLINK_FOLLOW) {
@@ -165,20 +165,20 @@ fn name_and_rename(_file: &File, _folder: &Path, _target: &Path) -> io::Result<(
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Checks that a file to be written is none of those that the command reads or writes otherwise.
+/// Checks that an output file is not also another input or output of the command.
 pub(crate) fn check_free<'a>(
     option: &str,
     path: &Path,
     mut taken: impl Iterator<Item = &'a PathBuf>,
 ) -> Result<(), Failure> {
     if taken.any(|other| resolve(other) == resolve(path)) {
-        let what = "expected another file than the input and the output";
+        let what = "expected another file than the input and output";
         return Err(Failure::Input(format!("{option}: {what}, got {}", path.display())));
     }
     Ok(())
 }
 
-/// The file that a path leads to, however it is spelt.
+/// The file that a path leads to, however it is written.
 fn resolve(path: &Path) -> PathBuf {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let new = || Some(fs::canonicalize(folder).ok()?.join(path.file_name()?));
@@ -198,7 +198,7 @@ mod tests {
         names
     }
 
-    /// Both ways of keeping the contents until they are committed.
+    /// Both ways of holding the contents until the commit.
     const WAYS: [fn(&Path) -> Option<File>; 2] = [unnamed_file, |_| None];
 
     #[test]

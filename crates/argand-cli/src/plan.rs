@@ -18,7 +18,7 @@ use crate::{on_threads, print};
 ///
 /// Predicts the relative error of the kernel matrix for every method from a sample of the rows, measures on this machine how
 /// long the features of a million such rows take, and recommends a sketch. With --target-error, each method gets the fewest
-/// features that reach it, and the shortest time for features and fit together wins; with --features, the fastest within 5 % of
+/// features that reach it, and the shortest time for features and fit together wins; with --features, the fastest method within 5 % of
 /// the lowest error wins. Exits with 2 if no method reaches the goal.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -65,12 +65,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
 
-    /// Most memory a sketch may take, in MiB.
+    /// Memory limit for a sketch, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = argand::DEFAULT_MEMORY_LIMIT >> 20, allow_negative_numbers = true)]
     memory_limit: u64,
 }
 
-/// Either of the two.
+/// Exactly one of the two.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct GoalArguments {
@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     request.memory_limit = arguments.memory_limit.saturating_mul(1 << 20);
     request.seed = arguments.seed;
     request.sampling.seed = arguments.seed;
-    // Whatever is wrong with the request is found before the file is read.
+    // Reject a wrong request before reading the file.
     request.validate().map_err(|error| Failure::argument(&error))?;
     if let Some(path) = arguments.save_spec.as_deref() {
         output::check_free("--save-spec", path, arguments.inputs.iter())?;
@@ -163,7 +163,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The command that uses a spec.
+/// The command that applies a spec.
 fn command(spec: &Spec, inputs: &[PathBuf]) -> String {
     let mut text = "argand transform".to_owned();
     for path in inputs {
@@ -184,7 +184,7 @@ fn command(spec: &Spec, inputs: &[PathBuf]) -> String {
     text
 }
 
-/// A path as a shell reads it.
+/// A path quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:@%,".contains(c);

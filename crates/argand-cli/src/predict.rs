@@ -1,4 +1,4 @@
-//! `argand predict`: what a model makes of rows.
+//! `argand predict`: predictions of a model for rows.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ use crate::table::{self, Columns, LabelWriter, Writer};
 /// Predict labels with a model.
 ///
 /// Reads the tables that `argand fit` reads, in blocks, and writes one label or number per row: as .npy, .csv or .parquet, by
-/// the ending. A column that held the labels when the model was fitted is left out if it has a name; the others are taken by
-/// their place, not by their names. The output appears when it is complete, or not at all.
+/// extension. A named column that held the labels when the model was fitted is left out; the others are matched by
+/// position, not by name. The output appears once it is complete, or not at all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     #[arg(required = true, value_name = "IN")]
     inputs: Vec<PathBuf>,
 
-    /// Where the predictions go; the ending says in which format.
+    /// Where to write the predictions; the extension names the format.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
 
-    /// Say nothing on success.
+    /// Print nothing on success.
     #[arg(short, long)]
     quiet: bool,
 }
@@ -52,7 +52,7 @@ Examples:
   argand predict digits.model test.csv -o predicted.csv
   argand predict digits.model test.parquet -o probabilities.npy --proba";
 
-/// What is written.
+/// The output.
 enum Out {
     Labels(LabelWriter),
     Numbers(Box<dyn Writer<f64>>),

@@ -1,4 +1,4 @@
-//! `argand reproduce`: the paper's figures and tables, measured again.
+//! `argand reproduce`: measures the paper's figures and tables again.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::print;
 /// Measure the paper's figures and tables again.
 ///
 /// Every item writes its numbers (CSV) into a folder, then pictures drawn from them (SVG, PNG), and prints the paper's claims
-/// beside what was found; `report.html` shows everything on one page. A run that was interrupted goes on where it was when it is
+/// beside what was found; `report.html` shows everything on one page. An interrupted run resumes when
 /// started again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// Sets of data to use: digits (embedded) or folders inside --data [default: all that are there].
+    /// Datasets to use: digits (embedded) or folders inside --data [default: all present].
     #[arg(long, value_name = "SET,...", value_delimiter = ',')]
     dataset: Vec<String>,
 
@@ -50,35 +50,35 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "DIR", default_value = "reproduced")]
     out: PathBuf,
 
-    /// Smaller sizes and fewer seeds, on embedded digits unless data are named.
+    /// Use smaller sizes and fewer seeds, on the embedded digits unless data is named.
     #[arg(long)]
     quick: bool,
 
-    /// Seeds, or draws, in place of the usual number.
+    /// Number of seeds, or draws, instead of the default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
 
-    /// Degrees in place of the usual ones of gp and variance-ratio.
+    /// Degrees for gp and variance-ratio instead of the default.
     #[arg(long, value_name = "P,...", value_delimiter = ',')]
     degree: Vec<usize>,
 
-    /// Numbers of features in place of the usual ones.
+    /// Numbers of features instead of the default.
     #[arg(long, value_name = "D,...", value_delimiter = ',')]
     features: Vec<usize>,
 
-    /// Methods of gp and online in place of the paper's.
+    /// Methods for gp and online instead of the paper's.
     #[arg(long, value_name = "M,...", value_delimiter = ',')]
     method: Vec<Method>,
 
-    /// Scalings of gp and variance-ratio: non-negative, standard [default: both].
+    /// Scalings for gp and variance-ratio: non-negative, standard [default: both].
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     scaling: Vec<Scaling>,
 
-    /// The authors' own results for gp, as CSV, to be compared with.
+    /// The authors' own gp results to compare with, as CSV.
     #[arg(long, value_name = "FILE")]
     reference: Option<PathBuf>,
 
-    /// Run nothing: show what earlier runs into the same folder have finished.
+    /// Run nothing: show what earlier runs finished in the same folder.
     #[arg(long)]
     finished: bool,
 
@@ -86,7 +86,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
-    /// No progress bars.
+    /// Hide progress bars.
     #[arg(long)]
     quiet: bool,
 }
@@ -123,7 +123,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     print(&format!("Report: {}\n", path.display()))
 }
 
-/// What is named twice counts once.
+/// Drops duplicates.
 fn unrepeated<T: Copy + PartialEq>(named: &[T]) -> Vec<T> {
     named.iter().fold(Vec::new(), |mut kept, &value| {
         if !kept.contains(&value) {
@@ -149,7 +149,7 @@ fn items(names: &[String]) -> Result<Vec<&'static Item>, Failure> {
     Ok(items)
 }
 
-/// Claims beside findings, as text.
+/// Formats claims beside findings.
 fn describe(outcome: &Outcome) -> String {
     let mut text = format!("{}: {}\n", outcome.name, outcome.title);
     for verdict in &outcome.verdicts {
@@ -167,13 +167,13 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-/// A set that is known by name: the folder, and its files as several packages have them.
+/// A dataset known by name: its folder, and its files as several packages name them.
 struct Known {
     name: &'static str,
     packages: &'static [Package],
 }
 
-/// Rows to learn from and where their labels are (a file, or a column), and the same to test on.
+/// Training rows and their labels (a file, or a column), and the same for testing.
 struct Package {
     train: [&'static str; 2],
     test: Option<[&'static str; 2]>,
@@ -209,7 +209,7 @@ const KNOWN: [Known; 4] = [
     Known { name: "fashion-mnist", packages: MNIST },
 ];
 
-/// What the arguments name; without any, everything that is there.
+/// The datasets that the arguments name; without any, all that are present.
 fn datasets(arguments: &Arguments, needed: bool) -> Result<Vec<Source>, Failure> {
     let mut sources = Vec::new();
     if let (Some(path), Some(labels)) = (&arguments.table, &arguments.labels) {
@@ -248,7 +248,7 @@ fn datasets(arguments: &Arguments, needed: bool) -> Result<Vec<Source>, Failure>
     }
     for (index, source) in sources.iter().enumerate() {
         if sources[..index].iter().any(|other: &Source| other.name() == source.name()) {
-            let what = format!("expected sets of different names, got two called {}", source.name());
+            let what = format!("expected datasets with different names, got two called {}", source.name());
             return Err(Failure::Input(format!("--dataset: {what}")));
         }
     }
@@ -263,7 +263,7 @@ fn source(known: &'static Known, folder: PathBuf) -> Source {
         let package = known.packages.iter().find(|package| folder.join(package.train[0]).is_file());
         let Some(Package { train, test }) = package else {
             let names: Vec<&str> = known.packages.iter().map(|package| package.train[0]).collect();
-            return Err(Error::Data(format!("{}: expected {} in it", folder.display(), names.join(" or "))));
+            return Err(Error::Data(format!("{}: expected it to contain {}", folder.display(), names.join(" or "))));
         };
         let files = |[rows, labels]: &[&str; 2]| {
             let file = folder.join(labels);

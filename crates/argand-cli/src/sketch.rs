@@ -1,4 +1,4 @@
-//! The sketch that a command is told about.
+//! Options that describe a sketch.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::info::read_spec;
 use crate::inputs::KernelArguments;
 
-/// What describes a sketch, or where a description is.
+/// A description of a sketch, or a file with one.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SketchArguments {
     #[command(flatten)]
@@ -18,7 +18,7 @@ pub(crate) struct SketchArguments {
     #[arg(long, value_name = "D", default_value_t = 1024, allow_negative_numbers = true)]
     features: usize,
 
-    /// How to sketch: srf, or BASE with what may stand before it, as in `[craft-][hierarchical-|chain-][ctr-|complex-]BASE`;
+    /// How to sketch: srf, or `[craft-][hierarchical-|chain-][ctr-|complex-]BASE`, where
     /// BASE is one of gaussian, rademacher, product-srht, tensor-srht and tensor-sketch.
     #[arg(long, value_name = "M", default_value = "ctr-product-srht")]
     method: Method,
@@ -27,7 +27,7 @@ pub(crate) struct SketchArguments {
     #[arg(long, value_name = "E", allow_negative_numbers = true)]
     craft_dim: Option<usize>,
 
-    /// Where the random numbers come from: same seed, same features.
+    /// Random seed: same seed, same features.
     #[arg(long, value_name = "S", default_value_t = 0, allow_negative_numbers = true)]
     seed: u64,
 
@@ -41,7 +41,7 @@ pub(crate) struct SketchArguments {
 }
 
 impl SketchArguments {
-    /// Where random numbers come from.
+    /// The seed.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
@@ -51,7 +51,7 @@ impl SketchArguments {
         self.spec.as_deref().map(read_spec).transpose()
     }
 
-    /// The saved sketch, or the one that the arguments describe for tables with these numbers of columns.
+    /// The saved sketch, or the described one for tables with these numbers of columns.
     pub(crate) fn spec(&self, saved: Option<Spec>, columns: &[usize]) -> Result<Spec, Failure> {
         if let Some(spec) = saved {
             return Ok(spec);

@@ -20,7 +20,7 @@ use crate::table::{self, Columns, Element};
 /// Reads .npy, .csv (or .data, .dat), .parquet, .libsvm and .idx (also .idx.gz, and MNIST's names), writes .npy, .csv and .parquet,
 /// in blocks: files may be larger than memory.
 /// Several input files give the sketch of the tensor product of their rows, one factor each. Labels in LIBSVM files are
-/// left out. The output appears when it is complete, or not at all.
+/// ignored. The output appears once it is complete, or not at all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     #[arg(required = true, value_name = "IN")]
     inputs: Vec<PathBuf>,
 
-    /// Where the features go; the ending says in which format.
+    /// Where to write the features; the extension names the format.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     save_spec: Option<PathBuf>,
 
-    /// Type of the computation and of the features.
+    /// Type for computation and features.
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
 
@@ -47,11 +47,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
 
-    /// Most memory the sketch itself may take, in MiB.
+    /// Memory limit for the sketch itself, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = argand::DEFAULT_MEMORY_LIMIT >> 20, allow_negative_numbers = true)]
     memory_limit: u64,
 
-    /// Say nothing on success.
+    /// Print nothing on success.
     #[arg(short, long)]
     quiet: bool,
 }
@@ -83,7 +83,7 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
     }
     let mut inputs =
         Inputs::<T>::open(&arguments.inputs, saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice())), &[])?;
-    inputs.advise(", or use --dtype f64 if the file has a finite number there that is too large for f32");
+    inputs.advise(", or use --dtype f64 if the file has a finite number there, too large for f32");
     let spec = arguments.sketch.spec(saved, inputs.columns())?;
     let limit = arguments.memory_limit.saturating_mul(1 << 20);
     let wrong = |error: Error| match error {
@@ -94,7 +94,7 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
     if needed > limit {
         return Err(wrong(Error::TooLarge { needed, limit }));
     }
-    // Both files are created before the work, so that a bad path is found at once, and appear after it.
+    // Create both files before the work to find a bad path at once; they appear after it.
     let mut spec_file = arguments.save_spec.as_deref().map(AtomicFile::create).transpose()?;
     let columns = match spec.method.field() {
         Field::Complex => Columns::Complex(spec.outputs()),
@@ -105,7 +105,7 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
     let rows = on_threads(arguments.threads, || {
         let sketch = spec.sketch_within::<T>(limit).map_err(wrong)?;
         if let (Some(file), Some(path)) = (&mut spec_file, &arguments.save_spec) {
-            // The sketch's own spec: it also holds what was fitted.
+            // The sketch's own spec, which includes what was fitted.
             let written = file.write_all(sketch.spec().to_json().as_bytes()).and_then(|()| file.flush());
             written.map_err(|error| Failure::io(path, "write", &error))?;
         }
@@ -132,7 +132,7 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads, sketches and hands over all rows; returns their number.
+/// Reads, sketches and passes on all rows; returns their number.
 fn stream<T: Scalar + Element>(
     sketch: &Sketch<T>,
     inputs: &mut Inputs<'_, T>,

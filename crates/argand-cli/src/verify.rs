@@ -1,4 +1,4 @@
-//! `argand verify`: do the sketches do what theory says, on the user's own rows?
+//! `argand verify`: tests the sketches against theory on the user's own rows.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::{on_threads, print};
 /// Test the sketches against theory on the rows of a file.
 ///
 /// Draws many sketches of pairs of your rows, and compares the mean of their kernel estimates with the kernel, and the variance
-/// with the closed form where one is known. Exits with 1 if one disagrees.
+/// with the closed form where one is known. Exits with 1 if any disagrees.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     rows: Option<usize>,
 
-    /// Where the rows and the seeds of the sketches come from.
+    /// Random seed for choosing rows and drawing sketches.
     #[arg(long, value_name = "S", default_value_t = 0, allow_negative_numbers = true)]
     seed: u64,
 
@@ -63,10 +63,10 @@ pub(crate) struct Arguments {
     threads: Option<usize>,
 }
 
-/// Those with a closed form.
+/// The methods with a closed form.
 const METHODS: &str = "gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-srht,ctr-product-srht,tensor-sketch";
 
-/// The probability that correct sketches are reported to disagree.
+/// The probability of a false alarm: correct sketches reported to disagree.
 const LEVEL: f64 = 0.001;
 
 const EXAMPLES: &str = "\
@@ -174,7 +174,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// The sketches that a judgement of everything would take, if that is more than were drawn.
+/// The number of sketches needed to judge everything, if more than were drawn.
 fn too_few(report: &Verification) -> Option<usize> {
     let variances = report.pairs.iter().any(|pair| pair.variance.is_some());
     let needed = if variances { report.sketches_for_variances() } else { 0 };

@@ -1,7 +1,7 @@
 //! Fourier transforms of any length for `f32` and `f64`.
 //!
-//! RustFFT is generic: who names a type compiles all of it, for every instruction set. Here that is done once, and not again with
-//! every change of the library that uses it.
+//! RustFFT is generic: any crate that names a type compiles all of it, for every instruction set. This crate does so once, not
+//! with every change of the library that uses it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rustfft::{FftNum, FftPlanner};
 
 /// A scalar type with transforms.
 pub trait Planned: FftNum {
-    /// The transforms of a length, forward and inverse, without normalisation.
+    /// The forward and inverse transforms of a length, without normalisation.
     fn plan(length: usize) -> [Arc<dyn Fft<Self>>; 2];
 }
 

@@ -1,4 +1,4 @@
-//! Factorisations that models share: made from the sums of a Gram, kept in files, and used for variances.
+//! Factorisations shared by models: made from the sums of a Gram, kept in files, and used for variances.
 
 use argand::{Argument, Error, FileFault, Input, Rows};
 use argand_linalg::{Cholesky, Eigen, Matrix, RankUpdate, product};
@@ -8,7 +8,7 @@ use crate::archive::Archive;
 use crate::blocks::SOLVED_ROWS;
 use crate::gram::Triangle;
 
-/// A = LLᵀ; the error says `what` A is, and what helps.
+/// A = LLᵀ; the error names A as `what`, and says what helps.
 ///
 /// # Errors
 /// [`Error::Singular`]
@@ -16,7 +16,7 @@ pub(crate) fn cholesky(matrix: Matrix, what: &str, advice: &'static str) -> Resu
     Cholesky::new(matrix).map_err(|_| Error::Singular { what: what.to_owned(), advice })
 }
 
-/// As [`cholesky`] for a matrix whose eigenvalues are at least `floor`, except for rounding.
+/// As [`cholesky`] for a matrix whose eigenvalues are at least `floor`, up to rounding.
 ///
 /// # Errors
 /// [`Error::Singular`]
@@ -34,7 +34,7 @@ pub(crate) fn save_updates<'a>(updates: impl Iterator<Item = &'a RankUpdate>, ar
     archive.with_f64("updates", updates.flat_map(RankUpdate::values).copied().collect())
 }
 
-/// The updates of these ranks that [`save_updates`] wrote.
+/// Reads the updates of these ranks written by [`save_updates`].
 pub(crate) fn load_updates(archive: &mut Archive, ranks: &[usize], dim: usize) -> Result<Vec<RankUpdate>, Error> {
     let count = ranks.iter().try_fold(0_usize, |sum, &rank| sum.checked_add(rank));
     let values = archive.take_f64("updates", count.and_then(|count| count.checked_mul(dim)).ok_or_else(too_large)?)?;
@@ -51,7 +51,7 @@ pub(crate) fn load_updates(archive: &mut Archive, ranks: &[usize], dim: usize) -
     Ok(ranks.iter().map(update).collect())
 }
 
-/// A header claims lengths whose product overflows.
+/// The error for a header whose lengths overflow when multiplied.
 pub(crate) fn too_large() -> Error {
     Error::Archive(FileFault::Content("the header claims more than any memory holds".to_owned()))
 }
@@ -71,7 +71,7 @@ impl PackedFactor {
         Self { dim, values: places.map(|at| lower[at] / divisor).collect() }
     }
 
-    /// ‖L⁻¹φ‖² of every row φ; then, for every update, what is left of them.
+    /// ‖L⁻¹φ‖² of every row φ; then the remainder after every update.
     pub(crate) fn variances(&self, features: Rows<'_, f32>, updates: &[&RankUpdate]) -> Vec<Vec<f64>> {
         let mut lower = Matrix::zeros(self.dim, self.dim);
         let mut rest = &self.values[..];
@@ -106,7 +106,7 @@ impl PackedFactor {
         archive.with_f64(name, factors.into_iter().flat_map(|factor| &factor.values).copied().collect())
     }
 
-    /// `count` factors that [`save`](Self::save) wrote.
+    /// Reads `count` factors written by [`save`](Self::save).
     pub(crate) fn load(archive: &mut Archive, name: &str, count: usize, dim: usize) -> Result<Vec<Self>, Error> {
         let size = dim.checked_add(1).and_then(|next| dim.checked_mul(next)).ok_or_else(too_large)? / 2;
         let values = archive.take_f64(name, size.checked_mul(count).ok_or_else(too_large)?)?;
@@ -120,10 +120,10 @@ impl PackedFactor {
     }
 }
 
-/// Eigenvalues below this share of the largest are rounding: that of features to f32 is about its square, 10⁻¹⁴.
+/// Eigenvalues below this share of the largest are rounding: features rounded to f32 contribute about ε² = 10⁻¹⁴.
 const ROUNDING: f64 = 1e-12;
 
-/// The eigenvalues and eigenvectors of A − b bᵀ with A from a Gram; eigenvalues of no more than rounding count as zeros.
+/// The eigenvalues and eigenvectors of A − b bᵀ with A from a Gram; eigenvalues within rounding count as zero.
 pub(crate) fn eigen(triangle: &Triangle, centre: Option<&[f64]>) -> Result<Eigen, Error> {
     let mut matrix = triangle.combine(1.0, None, 0.0);
     if let Some(centre) = centre {
@@ -142,7 +142,7 @@ pub(crate) fn eigen(triangle: &Triangle, centre: Option<&[f64]>) -> Result<Eigen
     Ok(eigen)
 }
 
-/// Checks that features have a width and finite numbers.
+/// Checks the width of features and that they are finite.
 pub(crate) fn check_features(features: Rows<'_, f32>, dim: usize) -> Result<(), Error> {
     if features.columns() != dim {
         return Err(Error::invalid(Argument::Features, format!("{dim} columns"), features.columns()));
@@ -150,7 +150,7 @@ pub(crate) fn check_features(features: Rows<'_, f32>, dim: usize) -> Result<(), 
     Input::from(features).check_finite(Argument::Features)
 }
 
-/// Checks that solutions are numbers: sums of huge features overflow.
+/// Checks that solutions are finite: sums of huge features overflow.
 pub(crate) fn check_finite(solution: &[f64]) -> Result<(), Error> {
     if solution.iter().all(|value| value.is_finite()) {
         return Ok(());
@@ -173,7 +173,7 @@ pub(crate) fn linear(features: Rows<'_, f32>, weights: &[f64], offsets: &[f64]) 
     out
 }
 
-/// Σ φ w in f64, in sixteen partial sums that a compiler can compute side by side.
+/// Σ φ w in f64, in sixteen partial sums that a compiler can vectorise.
 fn dot(features: &[f32], weights: &[f64]) -> f64 {
     const SUMS: usize = 16;
     let mut sums = [0.0; SUMS];

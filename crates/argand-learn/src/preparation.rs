@@ -1,4 +1,4 @@
-//! How rows are scaled before they are sketched.
+//! Scaling of rows before sketching.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,17 +6,17 @@ use std::str::FromStr;
 use argand::{Argument, Error, Input, OwnedRows, Rows, Scalar};
 use serde::{Deserialize, Serialize};
 
-/// How rows are scaled before they are sketched.
+/// How to scale rows before sketching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scaling {
-    /// Left as they are.
+    /// Unchanged.
     None,
     /// To unit norm.
     Unit,
-    /// Less the smallest value of each column, then to unit norm: the paper's non-negative data.
+    /// Subtract the smallest value of each column, then scale to unit norm: the paper's non-negative data.
     NonNegative,
-    /// Less the mean of each column and divided by its standard deviation, then to unit norm: the paper's centred data.
+    /// Subtract the mean of each column, divide by its standard deviation, then scale to unit norm: the paper's centred data.
     Standard,
 }
 
@@ -43,13 +43,13 @@ impl fmt::Display for Scaling {
     }
 }
 
-/// What was learnt about the columns of one table.
+/// The fitted columns of one table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Columns {
     /// Subtracted from every row; empty for nothing.
     shift: Vec<f64>,
-    /// What every row is multiplied by after that; empty for nothing.
+    /// Multiplies every row after that; empty for nothing.
     scale: Vec<f64>,
 }
 
@@ -65,13 +65,13 @@ pub struct Preparation {
 }
 
 impl Preparation {
-    /// Leaves rows as they are.
+    /// Leaves rows unchanged.
     #[must_use]
     pub fn none() -> Self {
         Self { scaling: Scaling::None, tables: Vec::new() }
     }
 
-    /// The scaling that it does.
+    /// The kind of scaling.
     #[must_use]
     pub fn scaling(&self) -> Scaling {
         self.scaling
@@ -108,12 +108,12 @@ impl Preparation {
         }
     }
 
-    /// The fitted columns of every table, where there are any.
+    /// The fitted columns of every table, if any.
     pub(crate) fn tables(&self) -> &[Columns] {
         &self.tables
     }
 
-    /// Scales rows that are finite; the tables must fit. Returns `None` where there is nothing to do.
+    /// Scales finite rows of tables that fit. Returns `None` if there is nothing to do.
     pub(crate) fn apply<T: Scalar>(&self, inputs: &[Input<'_, T>]) -> Result<Option<Vec<OwnedRows<T>>>, Error> {
         if self.scaling == Scaling::None {
             return Ok(None);
@@ -122,7 +122,7 @@ impl Preparation {
     }
 }
 
-/// A sparse table with more columns than this is not made dense.
+/// The most columns of a sparse table that may become dense.
 const WIDEST_DENSE: usize = 1 << 16;
 
 impl Columns {
@@ -133,7 +133,7 @@ impl Columns {
         row.iter().map(|value| value * value).sum::<f64>().sqrt()
     }
 
-    /// What column `column` is multiplied by.
+    /// The factor of a column.
     pub(crate) fn scale(&self, column: usize) -> f64 {
         self.scale.get(column).copied().unwrap_or(1.0)
     }
@@ -148,12 +148,12 @@ impl Columns {
             check_width(input)?;
             return Ok(OwnedRows::dense(self.dense(input)?, rows, columns)?.known_finite());
         }
-        // Zeros stay zeros.
+        // Zeros stay zero.
         let (mut starts, mut columns_of, mut values) = (vec![0], vec![], vec![]);
         for index in 0..rows {
             let row: Vec<_> =
                 table.row(index).map(|(column, value)| (column, value.to_f64() * self.scale(column))).collect();
-            // Entries that name the same column are added up before they count.
+            // Entries of the same column are summed first.
             let mut merged = row.clone();
             merged.sort_by_key(|&(column, _)| column);
             let sums = merged.chunk_by(|a, b| a.0 == b.0).map(|same| same.iter().map(|(_, value)| value).sum::<f64>());
@@ -202,7 +202,7 @@ fn check_width<T: Scalar>(input: &Input<'_, T>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A row of either kind, in double precision.
+/// A dense or sparse row, in double precision.
 pub(crate) fn read_row<T: Scalar>(input: &Input<'_, T>, index: usize, row: &mut [f64]) {
     match input {
         Input::Dense(table) => row.iter_mut().zip(table.row(index)).for_each(|(to, from)| *to = from.to_f64()),
@@ -213,7 +213,7 @@ pub(crate) fn read_row<T: Scalar>(input: &Input<'_, T>, index: usize, row: &mut 
     }
 }
 
-/// Learns a [`Preparation`] from rows that come in blocks.
+/// Fits a [`Preparation`] to rows in blocks.
 ///
 /// # Cost
 /// One pass over the numbers; memory for two numbers per column.
@@ -227,7 +227,7 @@ pub struct PreparationFit {
 #[derive(Debug, Clone)]
 struct Statistics {
     dim: usize,
-    /// Empty before the first rows.
+    /// Empty until the first rows.
     smallest: Vec<f64>,
     mean: Vec<f64>,
     squares: Vec<f64>,
@@ -241,13 +241,13 @@ impl PreparationFit {
         Self { scaling, rows: 0, tables: dims.iter().map(table).collect() }
     }
 
-    /// Whether rows are to be looked at; otherwise [`finish`](Self::finish) can be called at once.
+    /// Whether it needs rows; otherwise [`finish`](Self::finish) can be called at once.
     #[must_use]
     pub fn needs_rows(&self) -> bool {
         matches!(self.scaling, Scaling::NonNegative | Scaling::Standard)
     }
 
-    /// Takes some rows into account.
+    /// Adds some rows.
     ///
     /// # Errors
     /// [`Error::NotFinite`], and [`Error::Invalid`] for tables of other widths.
@@ -276,7 +276,7 @@ impl PreparationFit {
                 let count = (before + index + 1) as f64;
                 for (column, &value) in row.iter().enumerate() {
                     table.smallest[column] = table.smallest[column].min(value);
-                    // Welford's recurrence: no cancellation, whatever the mean is.
+                    // Welford's recurrence: no cancellation, whatever the mean.
                     let difference = value - table.mean[column];
                     table.mean[column] += difference / count;
                     table.squares[column] += difference * (value - table.mean[column]);
@@ -287,7 +287,7 @@ impl PreparationFit {
         Ok(())
     }
 
-    /// What was learnt. A column of equal numbers is divided by 1.
+    /// The fitted preparation. A constant column is divided by 1.
     ///
     /// # Errors
     /// [`Error::Invalid`] if rows were needed and there were none.
@@ -375,7 +375,7 @@ mod tests {
         assert!(fit.update(&[Rows::new(&X, 3, 4).unwrap().into()]).unwrap_err().to_string().contains("3 columns"));
     }
 
-    /// Rows that are finite but whose norm is not would become zeros.
+    /// Finite rows with an infinite norm would become zeros.
     #[test]
     fn rows_too_long_for_their_norm_are_errors() {
         let preparation = PreparationFit::new(Scaling::Unit, &[2]).finish().unwrap();

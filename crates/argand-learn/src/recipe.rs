@@ -1,4 +1,4 @@
-//! From rows as they come to features: scaling, then a sketch.
+//! From raw rows to features: scaling, then a sketch.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use crate::blocks::feature_rows;
 use crate::preparation::{Preparation, read_row};
 
-/// How rows become features, as plain data: a scaling and a sketch. Part of every model, and what two Grams must share.
+/// How rows become features, as plain data: a scaling and a sketch. Part of every model; Grams must share it to merge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// What is done to rows first.
+    /// The scaling of rows.
     pub preparation: Preparation,
-    /// The sketch of the result.
+    /// The sketch of scaled rows.
     pub spec: Spec,
 }
 
@@ -26,19 +26,19 @@ impl From<Spec> for Recipe {
 }
 
 impl Recipe {
-    /// Draws the sketch, to be run by this processor.
+    /// Draws the sketch for this processor.
     ///
     /// # Errors
-    /// As [`Spec::sketch`], and [`Error::Invalid`] if the preparation is one for other tables.
+    /// As [`Spec::sketch`], and [`Error::Invalid`] if the preparation is for other tables.
     pub fn pipeline<T: Scalar>(&self) -> Result<Pipeline<T>, Error> {
         let sketch = self.spec.sketch()?;
-        // With what was fitted when it was drawn.
+        // Includes what was fitted on drawing.
         let recipe = Self { preparation: self.preparation.clone(), spec: sketch.spec().clone() };
         Pipeline::new(recipe, Box::new(sketch))
     }
 }
 
-/// A drawn [`Recipe`]: the [`FeatureMap`] from rows as they come. Whoever runs the map, on whatever device, is behind it.
+/// A drawn [`Recipe`]: the [`FeatureMap`] from raw rows. It hides who runs the map, and on which device.
 pub struct Pipeline<T> {
     recipe: Recipe,
     map: Box<dyn FeatureMap<T>>,
@@ -51,10 +51,10 @@ impl<T> fmt::Debug for Pipeline<T> {
 }
 
 impl<T: Scalar> Pipeline<T> {
-    /// A recipe whose sketch some back end has drawn.
+    /// A recipe whose sketch a back end has drawn.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the map or the preparation is one for other tables.
+    /// [`Error::Invalid`] if the map or the preparation is for other tables.
     pub fn new(recipe: Recipe, map: Box<dyn FeatureMap<T>>) -> Result<Self, Error> {
         let (dims, features) = (recipe.spec.inputs.as_slice(), recipe.spec.features);
         recipe.preparation.check(dims)?;
@@ -66,22 +66,22 @@ impl<T: Scalar> Pipeline<T> {
         Ok(Self { recipe, map })
     }
 
-    /// What was drawn.
+    /// The recipe that was drawn.
     #[must_use]
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
     }
 
-    /// Rows whose features are computed together in [`Pipeline::for_each_block`].
+    /// Rows per block in [`Pipeline::for_each_block`].
     #[must_use]
     pub fn block_rows(&self) -> usize {
         feature_rows::<T>(self.output_dim())
     }
 
-    /// Computes features block by block, so that those of all rows are never in memory together.
+    /// Computes features block by block: those of all rows are never in memory together.
     ///
     /// # Errors
-    /// As [`FeatureMap::transform_into`], with row numbers in all of the input, and those of `consume`.
+    /// As [`FeatureMap::transform_into`], with row numbers in the whole input, and those of `consume`.
     pub fn for_each_block(
         &self,
         inputs: &[Input<'_, T>],
@@ -97,7 +97,7 @@ impl<T: Scalar> Pipeline<T> {
             let features = &mut features[..range.len() * columns];
             self.transform_into(&inputs, RowsMut::new(features, range.len(), columns)?)
                 .map_err(|error| error.in_rows_from(start))?;
-            // A map reports what does not fit: features are finite.
+            // Maps report overflow, so features are finite.
             consume(range.clone(), Rows::new(features, range.len(), columns)?.known_finite())?;
         }
         Ok(())
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(rows, 600);
     }
 
-    /// A back end that counts the rows it is handed, and insists that they were checked.
+    /// A back end that counts the rows it receives and insists that they were checked.
     struct Counting {
         dims: [usize; 1],
         rows: &'static AtomicUsize,

@@ -14,7 +14,7 @@ use crate::gram::{Gram, Labels, Targets};
 use crate::model::{Model, Predicts, Setting};
 use crate::recipe::Recipe;
 
-/// A linear model on features, with an intercept that is not penalised.
+/// A linear model on features, with an unpenalised intercept.
 ///
 /// # Formula
 /// The minimum of Σ (y − φᵀw − b)² + λ‖w‖² for every column of targets; classes are regressed on 1 and −1.
@@ -61,7 +61,7 @@ struct Header {
 
 pub(crate) const KIND: &str = "ridge";
 
-/// Sums of targets as they are regressed on, and of features around their mean.
+/// Sums of centred features and of targets as regressed on.
 struct Centred {
     rows: f64,
     feature_means: Vec<f64>,
@@ -94,7 +94,7 @@ impl Centred {
         })
     }
 
-    /// What makes predictions of the mean features those of the mean targets.
+    /// The intercept that maps the mean features to the mean targets.
     fn intercepts(&self, weights: &[f64]) -> Vec<f64> {
         let dot = |weights: &[f64]| weights.iter().zip(&self.feature_means).map(|(w, mean)| w * mean).sum::<f64>();
         weights.chunks(self.feature_means.len()).zip(&self.target_means).map(|(w, mean)| mean - dot(w)).collect()
@@ -114,10 +114,10 @@ fn check_lambda(lambda: f64) -> Result<(), Error> {
 }
 
 impl Ridge {
-    /// The model for one λ > 0, or for λ = 0 the one of smallest weights among the best.
+    /// The model for one λ > 0; for λ = 0, the best fit with the smallest weights.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for λ < 0 or no rows; [`Error::Singular`] if λ is too small beside the products for f64.
+    /// [`Error::Invalid`] for λ < 0 or no rows; [`Error::Singular`] if λ is too small relative to the products for f64.
     pub fn fit(gram: &Gram, lambda: f64) -> Result<Self, Error> {
         check_lambda(lambda)?;
         if lambda == 0.0 {
@@ -152,7 +152,7 @@ impl Ridge {
         Ok(Self { header, weights })
     }
 
-    /// Predicted targets, or scores of classes: row by row.
+    /// Predicted targets, or scores of classes, row by row.
     ///
     /// # Errors
     /// [`Error::Invalid`] for features of another width, [`Error::NotFinite`].
@@ -173,13 +173,13 @@ impl Ridge {
         self.header.lambda
     }
 
-    /// Whether it was learnt from classes.
+    /// Whether it is a classifier.
     #[must_use]
     pub fn is_classifier(&self) -> bool {
         self.header.classes
     }
 
-    /// Columns of targets, or classes.
+    /// Number of target columns, or of classes.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.header.intercepts.len()
@@ -203,7 +203,7 @@ impl Ridge {
         Archive::new(KIND, &self.header).with_f64("weights", self.weights.clone())
     }
 
-    /// What [`Ridge::to_archive`] made.
+    /// Reads the result of [`Ridge::to_archive`].
     ///
     /// # Errors
     /// [`Error::Archive`].
@@ -249,10 +249,10 @@ impl Model for Ridge {
 ///
 /// # Formula
 /// With the centred Gram QEQᵀ and z = QᵀΦᵀ(y − ȳ): w(λ) = Q z/(E + λ). Eigenvalues below 10⁻¹² of the largest count as
-/// zeros, and for λ = 0 their directions are left out.
+/// zero; for λ = 0 their directions are left out.
 ///
 /// # Cost
-/// Some 9D³ operations once; D² for the model of one λ, D for its generalised cross-validation.
+/// About 9D³ operations once; D² for the model of one λ, D for its generalised cross-validation.
 #[derive(Debug)]
 pub struct RidgePath<'a> {
     gram: &'a Gram,
@@ -300,7 +300,7 @@ impl<'a> RidgePath<'a> {
         Ridge::assemble(self.gram, &self.centred, lambda, weights)
     }
 
-    /// Penalties to choose from: 25 from 10⁻¹² to 1 times the largest eigenvalue, by equal factors. Without any, those around 1.
+    /// Candidate penalties: 25 from 10⁻¹² to 1 times the largest eigenvalue, by equal factors. If that is 0, times 1.
     #[must_use]
     pub fn lambdas(&self) -> Vec<f64> {
         let largest = self.eigen.values.last().copied().filter(|&largest| largest > 0.0).unwrap_or(1.0);
@@ -313,7 +313,7 @@ impl<'a> RidgePath<'a> {
         1.0 + self.eigen.values.iter().zip(self.inverses(lambda)).map(|(value, inverse)| value * inverse).sum::<f64>()
     }
 
-    /// The mean squared error expected on new rows, without a look at any: n RSS/(n − degrees of freedom)².
+    /// The mean squared error expected on new rows, without any: n RSS/(n − degrees of freedom)².
     ///
     /// # Reference
     /// Golub, Heath and Wahba (1979), "Generalized cross-validation as a method for choosing a good ridge parameter".
@@ -330,10 +330,10 @@ impl<'a> RidgePath<'a> {
         if left > 0.0 { residual.max(0.0) * rows / (left * left) } else { f64::INFINITY }
     }
 
-    /// The mean squared error on other rows, of which only the sums are needed.
+    /// The mean squared error on other rows, from their sums alone.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if they are of another recipe or kind, or empty.
+    /// [`Error::Invalid`] if the sums are empty, or of another recipe or kind.
     pub fn held_out(&self, other: &Gram, lambda: f64) -> Result<f64, Error> {
         self.gram.check_same(other)?;
         if other.rows() == 0 {
@@ -364,7 +364,7 @@ impl<'a> RidgePath<'a> {
         Ok(squares.max(0.0) / rows)
     }
 
-    /// Starts a second pass over the rows learnt from, for the errors that each would have if it were left out.
+    /// Starts a second pass over the training rows, for the error of each when left out.
     ///
     /// # Errors
     /// [`Error::Invalid`] for λ < 0.
@@ -375,7 +375,7 @@ impl<'a> RidgePath<'a> {
     }
 }
 
-/// Errors of ridge models on rows that they would not have seen, for several λ at once.
+/// Leave-one-out errors of ridge models, for several λ at once.
 ///
 /// # Formula
 /// (y − ŷ)/(1 − h) with the leverage h = 1/n + Σ u²/(e + λ) of a centred row u in the basis of eigenvectors.
@@ -390,7 +390,7 @@ pub struct LeaveOneOut<'a> {
 }
 
 impl LeaveOneOut<'_> {
-    /// Takes rows that the Gram holds.
+    /// Adds rows that the Gram holds.
     ///
     /// # Errors
     /// As [`Gram::update`].
@@ -427,7 +427,7 @@ impl LeaveOneOut<'_> {
             product(fits.view_mut(), basis.view().transpose(), weights.view(), 1.0);
             let mut error = 0.0;
             for (row, index) in range.clone().enumerate() {
-                // A row that nothing but itself explains says nothing about others.
+                // A row explained only by itself says nothing about others.
                 let left = (1.0 - 1.0 / centred.rows - leverages[(row, at)]).max(f64::from(f32::EPSILON));
                 for (column, mean) in centred.target_means.iter().enumerate() {
                     let target = match labels {

@@ -1,55 +1,55 @@
-//! How good predictions are.
+//! The quality of predictions.
 
 use argand::{Argument, Error, Rows};
 
 use crate::gram::{Labels, check_classes};
 use crate::model::{Model, Predicts};
 
-/// How good predictions of some rows are; scores of blocks add up.
+/// The quality of predictions for some rows; scores of blocks add up.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Score {
-    /// Rows that were predicted.
+    /// Number of rows predicted.
     pub rows: u64,
-    /// Sum of −log of the probability, or density, of the truth. Models without either leave it at zero.
+    /// Sum of −log of the probability, or density, of the truth; zero for models without either.
     pub loss_sum: f64,
-    /// Rows whose most probable class is not their label.
+    /// Number of rows whose most probable class is not their label.
     pub errors: u64,
     /// Sum of squared errors, over all columns of numbers.
     pub squares: f64,
-    /// Sum of numbers to be predicted.
+    /// Sum of the true numbers.
     pub targets: f64,
     /// Sum of their squares.
     pub target_squares: f64,
 }
 
 impl Score {
-    /// Mean negative log-likelihood, of classes also called cross-entropy; NaN without rows.
+    /// Mean negative log-likelihood, for classes also called cross-entropy; NaN without rows.
     #[must_use]
     pub fn loss(&self) -> f64 {
         self.loss_sum / self.rows as f64
     }
 
-    /// Fraction of rows that are classified wrongly; NaN without rows.
+    /// Fraction of misclassified rows; NaN without rows.
     #[must_use]
     pub fn error_rate(&self) -> f64 {
         self.errors as f64 / self.rows as f64
     }
 
-    /// Root of the mean squared error; NaN without rows.
+    /// Root mean squared error; NaN without rows.
     #[must_use]
     pub fn rmse(&self) -> f64 {
         (self.squares / self.rows as f64).sqrt()
     }
 
-    /// The share of the variance that is explained, of one column of numbers that vary.
+    /// The share of variance explained, for one column of numbers that vary.
     #[must_use]
     pub fn r2(&self) -> Option<f64> {
         let spread = self.target_squares - self.targets * self.targets / self.rows as f64;
         (spread > 0.0).then(|| 1.0 - self.squares / spread)
     }
 
-    /// The score of these rows and of others.
+    /// The combined score of these rows and others.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Score {
         }
     }
 
-    /// That of a model on some rows.
+    /// The score of a model on some rows.
     pub(crate) fn of(
         model: &(impl Model + ?Sized),
         features: Rows<'_, f32>,
@@ -139,6 +139,6 @@ pub fn mean_negative_log_likelihood(probabilities: &[f64], labels: &[u32]) -> Re
     let classes = probabilities.len() / labels.len();
     check_classes(labels, classes)?;
     let rows = probabilities.chunks(classes).zip(labels);
-    // A probability that rounds to zero is not infinitely surprising.
+    // A probability that rounds to zero does not make the loss infinite.
     Ok(rows.map(|(row, &label)| -row[label as usize].max(f64::MIN_POSITIVE).ln()).sum::<f64>() / labels.len() as f64)
 }

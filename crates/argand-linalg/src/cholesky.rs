@@ -1,4 +1,4 @@
-//! Factors of positive definite matrices, and systems solved with them.
+//! Cholesky factors of positive definite matrices, and systems solved with them.
 
 use std::error::Error;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::eigen::Eigen;
 use crate::matrix::Matrix;
 use crate::product::{View, ViewMut, add_product, product};
 
-/// A matrix is not positive definite, or so nearly not that solutions would have no correct digit.
+/// The matrix is not positive definite, or so close to indefinite that solutions would have no correct digit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotPositiveDefinite;
 
@@ -32,7 +32,7 @@ pub struct Cholesky {
 }
 
 impl Cholesky {
-    /// Factors a matrix of which only the lower triangle is read.
+    /// Factors a matrix, reading only its lower triangle.
     ///
     /// # Errors
     /// [`NotPositiveDefinite`] if a pivot is at most ε times the largest number on the diagonal.
@@ -56,13 +56,13 @@ impl Cholesky {
             Default::default(),
         );
         let pivots = (0..size).map(|i| matrix[(i, i)]).fold(f64::INFINITY, f64::min);
-        // A pivot that is NaN is not larger than anything.
+        // A NaN pivot fails every comparison.
         let regular = pivots * pivots > f64::EPSILON * largest;
         if done.is_err() || !regular { Err(NotPositiveDefinite) } else { Ok(Self { lower: matrix }) }
     }
 
-    /// As [`Cholesky::new`] for a matrix whose eigenvalues are at least `floor`, except for rounding. Where rounding has made it
-    /// indefinite, eigenvalues below are lifted to `floor`, which gives the nearest such matrix.
+    /// As [`Cholesky::new`] for a matrix whose eigenvalues are at least `floor`, up to rounding. If rounding made it
+    /// indefinite, smaller eigenvalues are raised to `floor`, which gives the nearest such matrix.
     ///
     /// # Errors
     /// [`NotPositiveDefinite`] if that does not help.
@@ -79,13 +79,13 @@ impl Cholesky {
         Self::new(Matrix(&scaled * scaled.transpose()))
     }
 
-    /// A factor that is known already: a lower triangular matrix with a positive diagonal. What is above it is not read.
+    /// An existing factor: a lower triangular matrix with a positive diagonal. The upper triangle is not read.
     #[must_use]
     pub fn from_lower(lower: Matrix) -> Self {
         Self { lower }
     }
 
-    /// L; what is above its diagonal is unspecified.
+    /// L; its upper triangle is unspecified.
     #[must_use]
     pub fn lower(&self) -> &Matrix {
         &self.lower
@@ -125,7 +125,7 @@ impl Cholesky {
         2.0 * (0..self.lower.rows()).map(|i| self.lower[(i, i)].ln()).sum::<f64>()
     }
 
-    /// As [`Cholesky::solved`] for A + wΦᵀΦ with few rows of Φ, and what they add; nothing if rounding has made I + wΦA⁻¹Φᵀ
+    /// As [`Cholesky::solved`] for A + wΦᵀΦ with few rows of Φ, and their [`RankUpdate`]; `None` if rounding made I + wΦA⁻¹Φᵀ
     /// indefinite.
     ///
     /// # Formula
@@ -172,7 +172,7 @@ impl Cholesky {
     }
 }
 
-/// What is known of a system Ax = b once it is solved.
+/// The solution of a system Ax = b.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solved {
     /// bᵀA⁻¹b
@@ -203,7 +203,7 @@ impl RankUpdate {
         &self.values
     }
 
-    /// Rows of T, as many as there are of Φ.
+    /// Number of rows of T, the same as of Φ.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.values.len() / self.dim
@@ -222,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// [[2, 1], [1, 0]] has the eigenvalues 1 ± √2: the negative one is lifted, the other stays.
+    /// [[2, 1], [1, 0]] has the eigenvalues 1 ± √2: the negative one is raised, the other stays.
     #[test]
     fn eigenvalues_are_lifted_to_the_floor() {
         let matrix = || Matrix::from_fn(2, 2, |i, j| [[2.0, 1.0], [1.0, 0.0]][i][j]);
@@ -232,7 +232,7 @@ mod tests {
         let [trace, determinant] = [a * a + b * b + c * c, (a * c).powi(2)];
         let large = 1.0 + 2_f64.sqrt();
         assert!((trace - (large + 0.5)).abs() < 1e-12 && (determinant - large * 0.5).abs() < 1e-12);
-        // A definite matrix is left alone, whatever the floor.
+        // A definite matrix stays unchanged, whatever the floor.
         let identity = Cholesky::with_floor(|| Matrix::identity(2), 9.0).unwrap();
         assert!((identity.lower[(0, 0)] - 1.0).abs() < 1e-15);
     }
@@ -256,7 +256,7 @@ mod tests {
         assert!((got.log_determinant - want.log_determinant).abs() < 1e-12);
         got.solution.iter().zip(&want.solution).for_each(|(got, want)| assert!((got - want).abs() < 1e-12));
         assert_eq!((update.rank(), update.values().len()), (count, count * dim));
-        // What rounding has made indefinite, or is not a number, is nothing to solve with.
+        // Matrices that are indefinite by rounding, or NaN, give no solution.
         for weight in [-1.0, f64::NAN, f64::INFINITY] {
             assert!(base.with_rows(&rows, weight, &right).is_none());
         }

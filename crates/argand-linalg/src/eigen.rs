@@ -30,10 +30,10 @@ pub struct Eigen {
 }
 
 impl Eigen {
-    /// Decomposes a symmetric matrix, of which only the lower triangle is read.
+    /// Decomposes a symmetric matrix, reading only its lower triangle.
     ///
     /// # Errors
-    /// [`NoConvergence`], for example where numbers are not finite.
+    /// [`NoConvergence`], for example if numbers are not finite.
     ///
     /// ```
     /// use argand_linalg::{Eigen, Matrix};
@@ -66,7 +66,7 @@ impl Eigen {
     }
 }
 
-/// The ascending eigenvalues of a symmetric matrix, of which only the lower triangle is read.
+/// The ascending eigenvalues of a symmetric matrix, reading only its lower triangle.
 ///
 /// # Errors
 /// As [`Eigen::new`].

@@ -1,7 +1,7 @@
 //! Dense linear algebra for Argand: products, Cholesky factors, eigenvalues and orthonormal bases.
 //!
-//! faer is generic: every crate that names one of its types compiles it again. Here that is done once, for the two scalar types, and
-//! no type of faer's appears in a signature. Everything runs on the calling thread: callers split their work.
+//! faer is generic: every crate that names one of its types compiles it again. This crate does so once, for the two scalar types, and
+//! keeps faer's types out of its signatures. Everything runs on the calling thread: callers split their work.
 
 mod cholesky;
 mod eigen;

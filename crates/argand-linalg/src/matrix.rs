@@ -11,7 +11,7 @@ use crate::product::{View, ViewMut};
 pub struct Matrix(pub(crate) Mat<f64>);
 
 impl Matrix {
-    /// Zeros.
+    /// A matrix of zeros.
     #[must_use]
     pub fn zeros(rows: usize, columns: usize) -> Self {
         Self(Mat::zeros(rows, columns))
@@ -23,7 +23,7 @@ impl Matrix {
         Self(Mat::identity(size, size))
     }
 
-    /// The number at every (row, column).
+    /// A matrix from the number at every (row, column).
     #[must_use]
     pub fn from_fn(rows: usize, columns: usize, mut number: impl FnMut(usize, usize) -> f64) -> Self {
         let mut matrix = Self::zeros(rows, columns);
@@ -51,18 +51,18 @@ impl Matrix {
         self.0.col_as_slice(index)
     }
 
-    /// One column, to be written.
+    /// One column, mutable.
     pub fn column_mut(&mut self, index: usize) -> &mut [f64] {
         self.0.col_as_slice_mut(index)
     }
 
-    /// All of it, as an operand.
+    /// A view of the whole matrix.
     #[must_use]
     pub fn view(&self) -> View<'_, f64> {
         View(self.0.as_ref())
     }
 
-    /// All of it, to be written.
+    /// A mutable view of the whole matrix.
     pub fn view_mut(&mut self) -> ViewMut<'_, f64> {
         ViewMut(self.0.as_mut())
     }

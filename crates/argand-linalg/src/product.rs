@@ -1,4 +1,4 @@
-//! Products of matrices that others own.
+//! Products of borrowed matrices.
 
 use std::ops::Range;
 
@@ -24,28 +24,28 @@ macro_rules! real {
 
 real! { f32 f64 }
 
-/// A matrix that is only read.
+/// A borrowed matrix.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a, T>(pub(crate) MatRef<'a, T>);
 
-/// A matrix that is written.
+/// A mutably borrowed matrix.
 #[derive(Debug)]
 pub struct ViewMut<'a, T>(pub(crate) MatMut<'a, T>);
 
 impl<'a, T: Real> View<'a, T> {
-    /// The numbers of one row after another.
+    /// A matrix stored row by row.
     ///
     /// # Panics
-    /// If there are not `rows * columns` of them.
+    /// If there are not `rows * columns` numbers.
     #[must_use]
     pub fn by_rows(numbers: &'a [T], rows: usize, columns: usize) -> Self {
         Self(MatRef::from_row_major_slice(numbers, rows, columns))
     }
 
-    /// The numbers of one column after another.
+    /// A matrix stored column by column.
     ///
     /// # Panics
-    /// If there are not `rows * columns` of them.
+    /// If there are not `rows * columns` numbers.
     #[must_use]
     pub fn by_columns(numbers: &'a [T], rows: usize, columns: usize) -> Self {
         Self(MatRef::from_column_major_slice(numbers, rows, columns))
@@ -60,7 +60,7 @@ impl<'a, T: Real> View<'a, T> {
     /// Some of the columns.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If there are fewer columns.
     #[must_use]
     pub fn columns(self, range: Range<usize>) -> Self {
         Self(self.0.subcols(range.start, range.len()))
@@ -68,25 +68,25 @@ impl<'a, T: Real> View<'a, T> {
 }
 
 impl<'a, T: Real> ViewMut<'a, T> {
-    /// The numbers of one row after another.
+    /// A matrix stored row by row.
     ///
     /// # Panics
-    /// If there are not `rows * columns` of them.
+    /// If there are not `rows * columns` numbers.
     #[must_use]
     pub fn by_rows(numbers: &'a mut [T], rows: usize, columns: usize) -> Self {
         Self(MatMut::from_row_major_slice_mut(numbers, rows, columns))
     }
 
-    /// The numbers of one column after another.
+    /// A matrix stored column by column.
     ///
     /// # Panics
-    /// If there are not `rows * columns` of them.
+    /// If there are not `rows * columns` numbers.
     #[must_use]
     pub fn by_columns(numbers: &'a mut [T], rows: usize, columns: usize) -> Self {
         Self(MatMut::from_column_major_slice_mut(numbers, rows, columns))
     }
 
-    /// The matrix cut into blocks of `width` columns, the last possibly narrower, each with the range of its columns.
+    /// Splits the matrix into blocks of `width` columns, the last possibly narrower, each with its range of columns.
     #[must_use]
     pub fn column_blocks(self, width: usize) -> Vec<(Range<usize>, Self)> {
         let (mut blocks, mut rest, mut start) = (Vec::new(), self.0, 0);
@@ -104,7 +104,7 @@ impl<'a, T: Real> ViewMut<'a, T> {
 /// C = factor · AB.
 ///
 /// # Panics
-/// If the shapes do not fit.
+/// If the shapes do not match.
 ///
 /// ```
 /// use argand_linalg::{View, ViewMut, product};
@@ -119,7 +119,7 @@ pub fn product<T: Real>(out: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, fac
 /// C + factor · AB, in place of C.
 ///
 /// # Panics
-/// If the shapes do not fit.
+/// If the shapes do not match.
 pub fn add_product<T: Real>(out: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, factor: T) {
     T::multiply(out, true, a, b, factor);
 }

@@ -47,26 +47,26 @@ impl Part {
 /// A set of labelled rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The number of classes.
     pub classes: usize,
-    /// Rows to learn from, or all rows.
+    /// Training rows, or all rows.
     train: Part,
-    /// Rows to test on, where the set says which; other sets are split anew by every seed.
+    /// Test rows, where the set defines them; other sets are split anew for every seed.
     test: Option<Part>,
     /// A hash of all numbers.
     fingerprint: String,
 }
 
-/// The share of rows to test on, where the set does not say: 1 in 10, as the paper's authors did.
+/// The share of test rows where the set defines none: 1 in 10, as in the authors' runs.
 const TESTED: usize = 10;
 
 impl Dataset {
-    /// Checks and takes rows.
+    /// Checks the rows and takes them.
     ///
     /// # Errors
-    /// [`Error::Data`] for rows that do not fit each other or are too few, and for numbers that are not finite.
+    /// [`Error::Data`] for too few rows, rows of different widths, or numbers that are not finite.
     pub fn new(name: &str, train: Part, test: Option<Part>) -> Result<Self, Error> {
         let mut hash = Sha256::new();
         let columns = train.columns();
@@ -74,9 +74,7 @@ impl Dataset {
             let rows = part.labels.len();
             if rows < TESTED || part.columns() != columns || part.values.len() != rows * columns {
                 let what = format!("{rows} rows of {} columns", part.columns());
-                return Err(Error::Data(format!(
-                    "{name}: expected 10 or more rows of as many columns each, got {what}"
-                )));
+                return Err(Error::Data(format!("{name}: expected at least 10 rows of equal width, got {what}")));
             }
             let finite = Input::from(part.rows()?).check_finite(Argument::Data);
             finite.map_err(|error| Error::Data(format!("{name}: {error}")))?;
@@ -91,10 +89,10 @@ impl Dataset {
         Ok(Self { name: name.to_owned(), classes, train, test, fingerprint })
     }
 
-    /// Handwritten digits, 1,797 rows of 64 pixels, which are part of this program.
+    /// Handwritten digits: 1,797 rows of 64 pixels, embedded in this program.
     ///
     /// # Errors
-    /// None, in truth.
+    /// None in practice.
     pub fn digits() -> Result<Self, Error> {
         let (pixels, labels) = DIGITS.split_at(DIGIT_ROWS * DIGIT_COLUMNS);
         let values = pixels.iter().map(|&pixel| f32::from(pixel)).collect();
@@ -108,14 +106,14 @@ impl Dataset {
         &self.fingerprint
     }
 
-    /// The rows that are not for tests: all of them, where the set does not say which those are.
+    /// The rows not reserved for tests: all of them, where the set reserves none.
     #[must_use]
     pub fn to_learn_from(&self) -> &Part {
         &self.train
     }
 
-    /// Rows to learn from and rows to test on. Sets with rows for tests keep those; others give a tenth of their rows, drawn anew by
-    /// every seed; but for the only rows of a class.
+    /// Training and test rows. Sets with test rows keep those; others give a tenth of their rows, drawn anew for
+    /// every seed, but never the only row of a class.
     #[must_use]
     pub fn split(&self, seed: u64) -> [Cow<'_, Part>; 2] {
         if let Some(test) = &self.test {
@@ -125,7 +123,7 @@ impl Dataset {
         let mut train = test.split_off(test.len() / TESTED);
         let mut known = vec![false; self.classes];
         train.iter().for_each(|&row| known[self.train.labels[row] as usize] = true);
-        // Nothing can be learnt of a class without rows: the first of them changes sides.
+        // A class without training rows cannot be learnt: move its first row over.
         test.retain(|&row| {
             let seen = std::mem::replace(&mut known[self.train.labels[row] as usize], true);
             if !seen {
@@ -136,7 +134,7 @@ impl Dataset {
         [Cow::Owned(self.train.select(&train)), Cow::Owned(self.train.select(&test))]
     }
 
-    /// [`Dataset::split`], scaled by what is learnt from the rows to learn from.
+    /// [`Dataset::split`], scaled by what the training rows teach.
     ///
     /// # Errors
     /// As [`PreparationFit::update`].
@@ -182,7 +180,7 @@ static DIGITS: &[u8; DIGIT_ROWS * (DIGIT_COLUMNS + 1)] = include_bytes!("../data
 
 type Loader = Box<dyn Fn() -> Result<Dataset, Error> + Send + Sync>;
 
-/// A set that is read when it is first needed.
+/// A dataset read when first needed.
 pub struct Source {
     name: String,
     loader: Loader,
@@ -196,7 +194,7 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// A set of this name, and how to get it.
+    /// A dataset with this name, and how to read it.
     pub fn new(name: &str, loader: impl Fn() -> Result<Dataset, Error> + Send + Sync + 'static) -> Self {
         Self { name: name.to_owned(), loader: Box::new(loader), loaded: OnceLock::new() }
     }
@@ -213,10 +211,10 @@ impl Source {
         &self.name
     }
 
-    /// The set.
+    /// The dataset.
     ///
     /// # Errors
-    /// Those of reading it.
+    /// Errors of reading it.
     pub fn load(&self) -> Result<Arc<Dataset>, Error> {
         if let Some(loaded) = self.loaded.get() {
             return Ok(Arc::clone(loaded));
@@ -240,7 +238,7 @@ mod tests {
         assert_eq!(digits.train.labels[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 
-    /// Every row is on one side exactly: the authors' runs had copies on both.
+    /// Every row is on exactly one side: the authors' runs had copies on both.
     #[test]
     fn no_row_is_on_both_sides_of_a_split() {
         let values = (0..230_u8).map(f32::from).collect();
@@ -274,7 +272,7 @@ mod tests {
         let test = Part { values: (0..10).flat_map(|_| [2.0, 1.0]).collect(), labels: vec![1; 10] };
         let set = Dataset::new("numbers", train, Some(test)).unwrap();
         let [_, test] = set.scaled(Scaling::NonNegative, 0).unwrap();
-        // 2 less the smallest of the others, 3, is −1, and unit norm already.
+        // 2 minus the smallest of the others, 3, is −1: already of unit norm.
         assert_eq!(test.values[..2], [-1.0, 0.0]);
     }
 

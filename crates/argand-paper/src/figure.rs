@@ -1,4 +1,4 @@
-//! Pictures of lines and points: SVG, and PNG made from it.
+//! Charts of lines and points: SVG, and PNG rendered from it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -14,7 +14,7 @@ use crate::Error;
 pub enum Scale {
     /// Evenly.
     Linear,
-    /// By powers of two, as numbers of features are.
+    /// By powers of two, for numbers of features.
     Doubling,
     /// By powers of ten.
     Logarithmic,
@@ -33,7 +33,7 @@ impl Scale {
         value.is_finite() && (self == Self::Linear || value > 0.0)
     }
 
-    /// Places of ticks in scaled coordinates.
+    /// Positions of ticks in scaled coordinates.
     fn ticks(self, low: f64, high: f64) -> Vec<f64> {
         match self {
             Self::Linear => {
@@ -80,7 +80,7 @@ impl Scale {
     }
 }
 
-/// Round numbers on a logarithmic scale. Pieces too short to have some are divided evenly.
+/// Round numbers on a logarithmic scale. Ranges too short for any are divided evenly.
 fn round_ticks(low: f64, high: f64) -> Vec<f64> {
     let span = high - low;
     let digits: &[f64] = match () {
@@ -94,7 +94,7 @@ fn round_ticks(low: f64, high: f64) -> Vec<f64> {
     ticks.filter(|tick| (low..=high).contains(tick)).collect()
 }
 
-/// A step of 1, 2 or 5 times a power of ten that gives four to ten ticks, and the decimals that it takes.
+/// A step of 1, 2 or 5 times a power of ten that gives four to ten ticks, and the decimals it needs.
 fn linear_step(low: f64, high: f64) -> (f64, usize) {
     let rough = (high - low).max(1e-300) / 8.0;
     let power = 10_f64.powf(rough.log10().floor());
@@ -150,13 +150,13 @@ impl plotters::coord::ranged1d::ValueFormatter<f64> for Range {
 pub struct Style {
     /// Red, green, blue.
     pub colour: (u8, u8, u8),
-    /// Dashed in place of solid.
+    /// Dashed instead of solid.
     pub dashed: bool,
     /// The mark of its points.
     pub mark: Mark,
 }
 
-/// What stands at the points of a line.
+/// The mark at the points of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// Nothing.
@@ -169,11 +169,11 @@ pub enum Mark {
     Cross,
 }
 
-/// Colours that stay apart for most kinds of colour blindness.
+/// Colours that remain distinct for most kinds of colour blindness.
 pub const COLOURS: [(u8, u8, u8); 7] =
     [(0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233), (90, 90, 90)];
 
-/// The colours of bases, in the order of [`Base::all`]; the first ones are those of [`COLOURS`].
+/// The colours of bases, in the order of [`Base::all`]; the first are those of [`COLOURS`].
 const BASE_COLOURS: [(u8, u8, u8); 8] = [
     (230, 159, 0),
     (86, 180, 233),
@@ -215,16 +215,16 @@ impl Style {
 /// One line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its name in the legend; lines of one name share their entry.
+    /// Its name in the legend; lines with the same name share an entry.
     pub name: String,
     /// Its look.
     pub style: Style,
-    /// Its points; those that the axes cannot show are left out.
+    /// Its points; any that the axes cannot show are left out.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Series {
-    /// The line of a method, called and drawn as everywhere.
+    /// The line of a method, with its usual name and look.
     pub fn of_method(name: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let style = name.parse().map_or(Style::numbered(COLOURS.len() - 1), Style::of);
         Self { name: name.to_owned(), style, points: points.into_iter().collect() }
@@ -234,11 +234,11 @@ impl Series {
 /// One chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
-    /// Above it.
+    /// The title above it.
     pub title: String,
-    /// Below it.
+    /// The label below it.
     pub x_label: String,
-    /// Beside it.
+    /// The label beside it.
     pub y_label: String,
     /// How its axes are divided.
     pub scales: [Scale; 2],
@@ -249,11 +249,11 @@ pub struct Panel {
 /// Charts side by side, with one legend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// The file without its ending.
+    /// The file name without its extension.
     pub name: String,
     /// What it shows.
     pub caption: String,
-    /// Charts in a row.
+    /// Charts side by side.
     pub columns: usize,
     /// The charts.
     pub panels: Vec<Panel>,
@@ -268,7 +268,7 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 impl Figure {
-    /// The picture: one SVG element for every chart and every entry of the legend, inside one that puts them in their places.
+    /// The picture: one SVG element per chart and legend entry, inside one that places them.
     ///
     /// # Errors
     /// [`Error::Internal`] if it cannot be drawn.
@@ -310,7 +310,7 @@ impl Figure {
 const CHART: &str = "class=\"chart\"";
 const ENTRY: &str = "class=\"entry\"";
 
-/// An element with something drawn inside, at its place in the picture.
+/// An element with a drawing inside, at its position in the picture.
 fn part(
     (x, y): (u32, u32),
     size: (u32, u32),
@@ -325,10 +325,10 @@ fn part(
     Ok(svg.replacen("<svg", &format!("<svg {attributes} x=\"{x}\" y=\"{y}\""), 1))
 }
 
-/// A picture in parts that a page can arrange.
+/// The parts of a picture, for a page to arrange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parts<'a> {
-    /// Charts in a row, where there is room.
+    /// Charts side by side, where there is room.
     pub(crate) columns: u32,
     /// An SVG element each.
     pub(crate) charts: &'a str,
@@ -337,7 +337,7 @@ pub(crate) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// The parts of a picture that [`Figure::svg`] has made.
+    /// The parts of a picture made by [`Figure::svg`].
     pub(crate) fn of(svg: &'a str) -> Option<Self> {
         let (_, columns) = svg.split_once("data-columns=\"")?;
         let columns = columns.split('"').next()?.parse().ok()?;
@@ -348,12 +348,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Text inside markup, between tags or quotes.
+/// Escapes text for markup, between tags or quotes.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Room for a name in the legend, in any usual face.
+/// Width of a name in the legend, in any usual font.
 fn entry_width(name: &str) -> Result<u32, std::num::TryFromIntError> {
     Ok(48 + u32::try_from(name.chars().count())? * 15 / 2)
 }
@@ -392,7 +392,7 @@ impl Series {
 }
 
 impl Panel {
-    /// In words, for those who cannot see it.
+    /// A description in words, for those who cannot see it.
     fn described(&self) -> String {
         let names: Vec<&str> = self.series.iter().map(|series| &*series.name).collect();
         format!("{}: {} over {} for {}", self.title, self.y_label, self.x_label, names.join(", "))
@@ -456,7 +456,7 @@ impl Panel {
     }
 }
 
-/// One face for all pictures, so that they look alike on machines without fonts.
+/// One font for all pictures: they look alike even on machines without fonts.
 static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
     let mut fonts = usvg::fontdb::Database::new();
     fonts.load_font_data(epaint_default_fonts::UBUNTU_LIGHT.to_vec());
@@ -465,7 +465,7 @@ static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
     Arc::new(fonts)
 });
 
-/// A picture as pixels, two for one.
+/// A picture as pixels, at twice its size.
 ///
 /// # Errors
 /// [`Error::Internal`] if it cannot be drawn.
@@ -535,7 +535,7 @@ mod tests {
         Figure { name: "name".to_owned(), caption: String::new(), columns: 2, panels: vec![panel.clone(), panel] }
     }
 
-    /// A name in two panels is once in the legend; text is escaped; what a logarithm cannot show is left out.
+    /// A name in two panels appears once in the legend; text is escaped; points without a logarithm are left out.
     #[test]
     fn figures_are_drawn() {
         let svg = figure(vec![(64.0, 0.1), (128.0, 0.0), (256.0, f64::NAN), (512.0, 0.01)]).svg().unwrap();

@@ -18,7 +18,7 @@ pub(crate) fn write(path: &Path, contents: &[u8]) -> Result<(), Error> {
     let written = || -> std::io::Result<()> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(".argand-").suffix(".tmp");
-        // Open to everyone whom the umask admits, as other new files are.
+        // The permissions of any new file (the umask).
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let mut file = builder.tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
@@ -30,7 +30,7 @@ pub(crate) fn write(path: &Path, contents: &[u8]) -> Result<(), Error> {
     written().map_err(|error| Error::io(path, "write", &error))
 }
 
-/// One line per record, under the names of its fields.
+/// One line per record, under a header of field names.
 pub(crate) fn write_csv<R: Serialize>(path: &Path, records: &[R]) -> Result<(), Error> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for record in records {

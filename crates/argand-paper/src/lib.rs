@@ -1,7 +1,7 @@
 //! The figures and tables of the paper, measured again: numbers first (CSV), then pictures drawn from them, then a verdict.
 //!
-//! Every item of [`ITEMS`] is one figure or table. Files and terminals of users are the business of the caller, who hands in
-//! [`Settings`] and a [`Progress`]; what is written goes to one folder.
+//! Every item of [`ITEMS`] is one figure or table. The caller handles users' files and terminals and passes in
+//! [`Settings`] and a [`Progress`]; all output goes to one folder.
 
 pub mod data;
 pub mod figure;
@@ -32,20 +32,20 @@ pub enum Error {
     /// An argument or the data cannot be used.
     #[error(transparent)]
     Argand(#[from] argand::Error),
-    /// Data are missing, or cannot be used.
+    /// Data is missing or cannot be used.
     #[error("{0}")]
     Data(String),
-    /// The system refused something.
+    /// A system call failed.
     #[error("{}: cannot {doing}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// What was attempted.
         doing: &'static str,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// A file holds something else than expected.
+    /// A file holds something other than expected.
     #[error("{}: {what}", path.display())]
     File {
         /// The file.
@@ -53,10 +53,10 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
-    /// Nothing is finished yet of an item, and nothing was to be run.
+    /// No part of an item is finished, and nothing was to run.
     #[error("{0}: nothing is finished yet")]
     Unfinished(String),
-    /// A fault of this program.
+    /// A bug in this program.
     #[error("{0}")]
     Internal(String),
 }
@@ -67,17 +67,17 @@ impl Error {
     }
 }
 
-/// Who is told how far the work is. Weights are proportional to the expected time.
+/// Receives progress. Weights are proportional to the expected time.
 pub trait Progress: Sync {
-    /// Work of this weight begins, of which some is done already.
+    /// Work of this weight begins, some of it already done.
     fn start(&self, item: &str, total: u64, done: u64);
-    /// Some more is done.
+    /// More is done.
     fn advance(&self, weight: u64);
-    /// All is done, or nothing more will be.
+    /// All is done, or the work stopped.
     fn finish(&self);
 }
 
-/// Tells nobody.
+/// Ignores progress.
 #[derive(Debug, Clone, Copy)]
 pub struct Silent;
 
@@ -87,40 +87,40 @@ impl Progress for Silent {
     fn finish(&self) {}
 }
 
-/// What to run, and where to put it.
+/// What to run, and where to write.
 #[derive(Debug, Default)]
 pub struct Settings {
-    /// The folder for everything that is written.
+    /// The folder for all output.
     pub out: PathBuf,
     /// Smaller sizes and fewer seeds: all items in some five minutes on two cores.
     pub quick: bool,
-    /// Seeds, or draws, in place of the usual number.
+    /// Number of seeds, or draws, instead of the default.
     pub seeds: Option<u64>,
     /// Threads.
     pub threads: usize,
     /// Run nothing: show what earlier runs have finished.
     pub finished_only: bool,
-    /// The data, in the order in which they are shown; items that want one set take the first.
+    /// The datasets, in display order; items that need only one take the first.
     pub datasets: Vec<Source>,
     /// The authors' results.
     pub reference: Option<Reference>,
-    /// Degrees in place of the usual ones of `gp` and `variance-ratio`.
+    /// Degrees for `gp` and `variance-ratio` instead of the default.
     pub degrees: Vec<usize>,
-    /// Numbers of features in place of the usual ones.
+    /// Numbers of features instead of the default.
     pub features: Vec<usize>,
-    /// Methods in place of the usual ones.
+    /// Methods instead of the default.
     pub methods: Vec<Method>,
-    /// Scalings of the data in place of the paper's two.
+    /// Scalings of the data instead of the paper's two.
     pub scalings: Vec<Scaling>,
 }
 
-/// Settings, and who is told.
+/// Settings and progress.
 pub(crate) struct Context<'a> {
     settings: &'a Settings,
     progress: &'a dyn Progress,
 }
 
-/// The given values, or the usual ones.
+/// The given values, or the default.
 fn or_usual<T: Clone>(given: &[T], usual: &[T]) -> Vec<T> {
     if given.is_empty() { usual.to_vec() } else { given.to_vec() }
 }
@@ -131,12 +131,12 @@ impl Context<'_> {
         if self.settings.quick { quick } else { full }
     }
 
-    /// Seeds: as told, or the quick or the full number.
+    /// Number of seeds: as set, or the quick or full number.
     fn seeds(&self, quick: u64, full: u64) -> u64 {
         self.settings.seeds.unwrap_or_else(|| self.size(quick, full))
     }
 
-    /// The data; at least one set.
+    /// The datasets, at least one.
     fn datasets(&self) -> Result<&[Source], Error> {
         self.settings.datasets()
     }
@@ -145,7 +145,7 @@ impl Context<'_> {
         self.settings.out.join(format!("{item}.csv"))
     }
 
-    /// Writes the numbers of an item and reads them back: what is shown is what is in the file.
+    /// Writes the numbers of an item and reads them back, so that what is shown is what the file holds.
     fn recorded<R: Serialize + DeserializeOwned>(&self, item: &str, records: &[R]) -> Result<Vec<R>, Error> {
         if records.is_empty() {
             return Err(Error::Unfinished(item.to_owned()));
@@ -159,18 +159,18 @@ impl Settings {
     fn datasets(&self) -> Result<&[Source], Error> {
         if self.datasets.is_empty() {
             let ways =
-                "fetch them with `make data` and give --data data, or run on the embedded digits with --dataset digits";
-            return Err(Error::Data(format!("data are needed: {ways}")));
+                "fetch it with `make data` and pass --data data, or use the embedded digits with --dataset digits";
+            return Err(Error::Data(format!("expected data, got none: {ways}")));
         }
         Ok(&self.datasets)
     }
 }
 
-/// Runs items, one after the other: CSV, pictures, and `NAME.json` with the verdicts, of which `shown` is told.
+/// Runs items one by one: writes CSV, pictures and `NAME.json` with the verdicts, and passes each outcome to `shown`.
 ///
 /// # Errors
-/// What is wrong with the data, before any work; what is wrong with other arguments, before the work of an item; what the system
-/// refuses.
+/// Faults of the data, before any work; faults of other arguments, before the work of an item; errors of the
+/// system.
 pub fn reproduce(
     items: &[&Item],
     settings: &Settings,
@@ -185,7 +185,7 @@ pub fn reproduce(
     for item in items {
         files::create_folder(&settings.out)?;
         let outcome = match (item.run)(&Context { settings, progress }) {
-            // Among several, what is finished is shown.
+            // Among several items, show those that are finished.
             Err(Error::Unfinished(_)) if items.len() > 1 => continue,
             other => other?,
         };
@@ -195,10 +195,10 @@ pub fn reproduce(
     Ok(())
 }
 
-/// Writes `report.html`, and `report.md`, from what all items have left in a folder.
+/// Writes `report.html` and `report.md` from the results of all items in a folder.
 ///
 /// # Errors
-/// [`Error::Data`] if there is nothing yet; what the system refuses.
+/// [`Error::Data`] if there are no results yet; errors of the system.
 pub fn report(folder: &Path) -> Result<PathBuf, Error> {
     let outcomes: Vec<Outcome> =
         ITEMS.iter().filter_map(|item| Outcome::load(folder, item.name).transpose()).collect::<Result<_, _>>()?;

@@ -1,4 +1,4 @@
-//! What an item has to show.
+//! The results of an item.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::figure::Figure;
 use crate::{Error, files};
 
-/// Whether the paper's claim holds here.
+/// Whether a claim of the paper holds here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Agreement {
@@ -17,20 +17,20 @@ pub enum Agreement {
     Agrees,
     /// It does not.
     Differs,
-    /// These data cannot tell.
+    /// The data cannot tell.
     Open,
 }
 
 impl Agreement {
-    /// Of a claim that was tested.
+    /// The verdict on a tested claim.
     pub(crate) fn of(holds: bool) -> Self {
         if holds { Self::Agrees } else { Self::Differs }
     }
 
-    /// Of a claim that some numbers, given with their standard errors, are negative: it agrees if all are clearly so, differs if one is clearly
-    /// not, and is open otherwise.
+    /// The verdict on a claim that numbers, given with standard errors, are negative: agrees if all clearly are, differs if one clearly
+    /// is not, and open otherwise.
     pub(crate) fn of_negative(numbers: &[(f64, f64)]) -> Self {
-        /// Standard errors by which a number must be on one side.
+        /// Standard errors that make a sign clear.
         const CLEARLY: f64 = 2.0;
         match numbers {
             [] => Self::Open,
@@ -40,7 +40,7 @@ impl Agreement {
         }
     }
 
-    /// One word.
+    /// The verdict as a word.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -71,31 +71,31 @@ impl Verdict {
 /// A picture: `FILE.svg` and `FILE.png`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Picture {
-    /// The name without its ending.
+    /// The file name without its extension.
     pub file: String,
     /// What it shows.
     pub caption: String,
 }
 
-/// A table to be read.
+/// A table for readers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownTable {
     /// What it shows.
     pub caption: String,
-    /// The heads of the columns.
+    /// The column headings.
     pub columns: Vec<String>,
     /// The lines.
     pub rows: Vec<Vec<String>>,
 }
 
-/// All of it.
+/// All results of an item.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The item.
     pub name: String,
     /// Its title.
     pub title: String,
-    /// What was done, in a sentence or two.
+    /// What was measured, in a sentence or two.
     pub about: String,
     /// Pictures.
     pub pictures: Vec<Picture>,
@@ -137,7 +137,7 @@ impl Outcome {
         files::write(&folder.join(format!("{}.json", self.name)), text.as_bytes())
     }
 
-    /// What an earlier run has saved, if it has.
+    /// The results saved by an earlier run, if any.
     pub(crate) fn load(folder: &Path, name: &str) -> Result<Option<Self>, Error> {
         let path = folder.join(format!("{name}.json"));
         match fs::read(&path) {

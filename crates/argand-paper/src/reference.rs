@@ -29,14 +29,14 @@ struct Record {
 pub(crate) struct TheirMean {
     pub(crate) seeds: f64,
     pub(crate) mean: f64,
-    /// The standard deviation of a seed, where it is given.
+    /// The standard deviation over seeds, where given.
     pub(crate) deviation: Option<f64>,
 }
 
 /// The authors' results for closed-form GP classification on non-negative rows of unit norm.
 ///
 /// The file has the columns dataset, p, D, sketch, seeds, rel_frob, rel_frob_sd, test_seeds, test_error, test_error_sd and test_mnll; others are
-/// not read.
+/// ignored.
 #[derive(Debug, Clone)]
 pub struct Reference {
     records: Vec<Record>,
@@ -51,7 +51,7 @@ impl Reference {
         Ok(Self { records: files::read_csv(path)? })
     }
 
-    /// Their relative Frobenius error, test error and mean negative log-likelihood.
+    /// The authors' relative Frobenius error, test error and mean negative log-likelihood.
     pub(crate) fn find(&self, dataset: &str, degree: usize, features: usize, method: Method) -> [Option<TheirMean>; 3] {
         let letters = |name: &str| name.to_lowercase().replace('-', "_");
         let method = letters(&method.to_string());

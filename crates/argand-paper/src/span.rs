@@ -1,4 +1,4 @@
-//! Features in about as many numbers as the space has dimensions that they span.
+//! Features in about as many numbers as they span dimensions.
 
 use std::ops::Range;
 
@@ -9,21 +9,21 @@ use argand_linalg::{Matrix, View, ViewMut, product};
 
 use crate::Error;
 
-/// A sketch with many features, in an orthonormal basis of the space that they span but for next to nothing.
+/// A sketch with many features, in an orthonormal basis of (nearly) the space they span.
 ///
 /// # Formula
-/// The kernel has fewer dimensions that matter than a large sketch has features. With SΦ, r random signed sums of the features Φ of all
-/// rows, and an orthonormal basis Q of its rows, ΦQ takes the place of Φ: it has the kernel ΦQQᵀΦᵀ, and ‖φ‖² − ‖Qᵀφ‖² is what a row
-/// loses. If any row of a sample loses more than [`LOSS`] of ‖φ‖², features stay as they are.
+/// A large sketch has more features than the kernel has dimensions that matter. With SΦ, r random signed sums of the features Φ of all
+/// rows, and an orthonormal basis Q of its row space, ΦQ replaces Φ: its kernel is ΦQQᵀΦᵀ, and a row loses
+/// ‖φ‖² − ‖Qᵀφ‖². If any row of a sample loses more than [`LOSS`] of ‖φ‖², features stay unchanged.
 ///
 /// Features are polynomials of degree p in the d̃ columns of x̃ = (√γ x, √ν), which span C(d̃ + p − 1, p) dimensions however many features
-/// there are: with r as large, nothing is lost. Spherical features are no polynomials, and keep what they would lose.
+/// there are: with such an r, nothing is lost. Spherical features are not polynomials, and stay unchanged if they would lose too much.
 ///
 /// # Reference
 /// Halko, Martinsson and Tropp (2011), "Finding structure with randomness", Section 4, with the sums of Clarkson and Woodruff (2013).
 ///
 /// # Cost
-/// Some 4Dr² operations, and 2Dr per row, to learn in r dimensions instead of D.
+/// About 4Dr² operations, and 2Dr per row, to learn in r dimensions instead of D.
 pub(crate) struct Spanned<'a> {
     pipeline: &'a Pipeline<f32>,
     basis: Option<Basis>,
@@ -36,17 +36,17 @@ struct Basis {
     values: Vec<f32>,
 }
 
-/// With fewer features, little time is saved.
+/// Fewer features would save little time.
 const MANY: usize = 8192;
 
-/// Sums that every row is part of.
+/// Sums that each row enters.
 const SUMS: usize = 4;
 
-/// The share of its squared norm that a row may lose: this much of its prior variance. On Letter at p = 7 and D = 8192, negative
+/// The share of its squared norm, and so of its prior variance, that a row may lose. On Letter at p = 7 and D = 8192, negative
 /// log-likelihoods of .5 change by less than 1e-4.
 const LOSS: f64 = 2e-4;
 
-/// Rows that are looked at for what they lose.
+/// Rows checked for loss.
 const SAMPLE: usize = 256;
 
 impl<'a> Spanned<'a> {
@@ -81,7 +81,7 @@ impl<'a> Spanned<'a> {
         Ok(Self { pipeline, basis: (loss <= LOSS).then_some(basis) })
     }
 
-    /// What models take the features to come from: only their number is right.
+    /// The recipe that models see; only its number of features is right.
     pub(crate) fn recipe(&self) -> Result<Recipe, Error> {
         let recipe = self.pipeline.recipe();
         let Some(basis) = &self.basis else { return Ok(recipe.clone()) };
@@ -116,7 +116,7 @@ fn rotate(features: Rows<'_, f32>, basis: &Basis) -> Vec<f32> {
     rotated
 }
 
-/// The largest share of its squared norm that one of the first rows loses in a basis.
+/// The largest share of its squared norm that any of the first rows loses in a basis.
 fn largest_loss(pipeline: &Pipeline<f32>, input: Rows<'_, f32>, basis: &Basis) -> Result<f64, Error> {
     let (rows, columns) = (input.rows().min(SAMPLE), input.columns());
     let sample: Vec<f32> = (0..rows).flat_map(|row| input.row(row)).copied().collect();
@@ -131,7 +131,7 @@ fn largest_loss(pipeline: &Pipeline<f32>, input: Rows<'_, f32>, basis: &Basis) -
     Ok(losses.fold(0.0, f64::max))
 }
 
-/// The r in which to learn from the features of so many rows, where that is worth it.
+/// The dimension r to learn in for this many rows, where that pays.
 pub(crate) fn dimensions(spec: &Spec, rows: usize) -> Option<usize> {
     let variables = spec.inputs.as_slice()[0] + usize::from(spec.kernel.coef0 > 0.0);
     let most = spec.features / 4;
@@ -139,7 +139,7 @@ pub(crate) fn dimensions(spec: &Spec, rows: usize) -> Option<usize> {
     (spec.features >= MANY && rows >= 2 * dim).then_some(dim)
 }
 
-/// Monomials of a degree in so many variables, if they can be counted.
+/// The number of monomials of a degree in this many variables, if it does not overflow.
 fn monomials(variables: usize, degree: usize) -> Option<usize> {
     (1..=degree).try_fold(1_usize, |count, i| Some(count.checked_mul(variables.checked_add(i - 1)?)? / i))
 }

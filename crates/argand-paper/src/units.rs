@@ -1,4 +1,4 @@
-//! Long work in units: each result is a file that appears whole, so that an interrupted run loses the units in hand only.
+//! Long work in units: each result is a file that appears whole, so an interrupted run loses only the units in progress.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,20 @@ use crate::{Context, Error, files};
 pub(crate) enum Sharing {
     /// One unit per thread, side by side.
     Parallel,
-    /// One after the other on one thread each, with nothing beside them: they measure time.
+    /// One after the other on a single thread, with nothing beside them: they measure time.
     AloneOnOneThread,
     /// One after the other on all threads.
     AloneOnAllThreads,
 }
 
-/// What is in the file of a unit.
+/// The contents of a unit's file.
 #[derive(Serialize, Deserialize)]
 struct Stored<C, R> {
     config: C,
     result: R,
 }
 
-/// Where the result for a configuration is kept: its name is the hash of the configuration.
+/// The file of the result for a configuration, named by the hash of the configuration.
 fn place<C: Serialize>(folder: &Path, config: &C) -> Result<PathBuf, Error> {
     let config = serde_json::to_vec(&(StreamVersion::LATEST.number(), config))
         .map_err(|error| Error::Internal(error.to_string()))?;
@@ -39,18 +39,18 @@ fn place<C: Serialize>(folder: &Path, config: &C) -> Result<PathBuf, Error> {
     Ok(folder.join(format!("{name}.json")))
 }
 
-/// A result kept earlier; whatever is wrong with its file, the unit is run again.
+/// A result kept earlier; if its file is bad in any way, the unit runs again.
 fn stored<C: DeserializeOwned + PartialEq, R: DeserializeOwned>(path: &Path, config: &C) -> Option<R> {
     let stored: Stored<C, R> = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
     (stored.config == *config).then_some(stored.result)
 }
 
-/// Seeds below `draws` in parts of at most `size`: the first of each part, and how many.
+/// Seeds below `draws` in parts of at most `size`: the first of each part, and their number.
 pub(crate) fn parts(draws: u64, size: u64) -> impl Iterator<Item = (u64, u64)> + Clone {
     (0..draws.div_ceil(size)).map(move |part| (part * size, size.min(draws - part * size)))
 }
 
-/// Keeps a result that is known otherwise, unless there is one already.
+/// Keeps a result known from elsewhere, unless there is one already.
 pub(crate) fn keep<C, R>(context: &Context<'_>, item: &str, config: &C, result: R) -> Result<(), Error>
 where
     C: Serialize,
@@ -66,11 +66,11 @@ fn store<C: Serialize, R: Serialize>(path: &Path, stored: &Stored<C, R>) -> Resu
     files::write(path, &serde_json::to_vec(stored).map_err(|error| Error::Internal(error.to_string()))?)
 }
 
-/// The results for all configurations, in their order. What an earlier run left is taken from `units/` in the output folder; the
-/// rest is worked off in order of `configs`. With [`Settings::finished_only`](crate::Settings::finished_only) nothing is run, and what
-/// is not there is `None`.
+/// The results for all configurations, in their order. Results of earlier runs come from `units/` in the output folder; the
+/// rest is computed in the order of `configs`. With [`Settings::finished_only`](crate::Settings::finished_only) nothing runs, and missing
+/// results are `None`.
 ///
-/// `cost` weighs a unit for the estimate of the time left.
+/// `cost` weighs a unit in the estimate of the time left.
 pub(crate) fn run<C, R>(
     context: &Context<'_>,
     item: &str,
@@ -149,7 +149,7 @@ mod tests {
         Settings { out: folder.to_owned(), threads: 2, ..Settings::default() }
     }
 
-    /// Squares of numbers, and how many of them were computed.
+    /// Squares of numbers, and how many were computed.
     fn squares(settings: &Settings, numbers: &[u32], fail_at: Option<u32>) -> (Result<Vec<Option<u32>>, Error>, u32) {
         let calls = AtomicU32::new(0);
         let work = |&number: &u32| {

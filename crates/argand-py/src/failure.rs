@@ -1,10 +1,10 @@
-//! Errors of the library, under the names that Python users know.
+//! Translates library errors into Python's, with Python's argument names.
 
 use argand::{Argument, Error};
 use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;
 
-/// The keyword or attribute that Python users know an argument of the library by.
+/// The Python keyword or attribute for a library argument.
 fn python_name(argument: Argument) -> String {
     let name = match argument {
         Argument::Input(Some(index)) => return format!("X[{index}]"),

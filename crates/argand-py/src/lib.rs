@@ -1,4 +1,4 @@
-//! Argand for Python: this crate converts, the library computes, and the package `argand` beside it speaks scikit-learn.
+//! Argand for Python: this crate converts, the library computes, and the package `argand` provides the scikit-learn interface.
 
 mod failure;
 mod model;
@@ -9,7 +9,7 @@ mod theory;
 
 use pyo3::prelude::*;
 
-/// What the package `argand` calls. Not a public interface.
+/// The functions that the package `argand` calls. Not a public interface.
 #[pymodule]
 mod _argand {
     #[pymodule_export]

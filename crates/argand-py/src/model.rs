@@ -1,4 +1,4 @@
-//! Learning on features: the sums, and the models that are solved from them.
+//! Learning on features: the sums, and the models solved from them.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ fn lock(gram: &Mutex<argand_learn::Gram>) -> MutexGuard<'_, argand_learn::Gram> 
 
 #[pymethods]
 impl Gram {
-    /// No rows yet; `targets` is "values", "classes" or "classes apart".
+    /// Starts without rows; `targets` is "values", "classes" or "classes apart".
     #[staticmethod]
     fn empty(spec: &str, targets: &str, columns: usize) -> PyResult<Self> {
         let spec = Spec::from_json(spec).map_err(value_error)?;
@@ -86,7 +86,7 @@ impl Gram {
         Ok(Self(Arc::new(Mutex::new(gram))))
     }
 
-    /// From what `__getnewargs__` gave.
+    /// Restores from the result of `__getnewargs__`.
     #[new]
     fn new(bytes: &[u8]) -> PyResult<Self> {
         let gram = argand_learn::Gram::from_bytes(bytes).map_err(value_error)?;
@@ -97,7 +97,7 @@ impl Gram {
         (PyBytes::new(py, &lock(&self.0).to_bytes()),)
     }
 
-    /// Adds rows; if interrupted, the sums must not be used any more.
+    /// Adds rows; if interrupted, the sums are unusable.
     fn update(
         &self,
         py: Python<'_>,
@@ -138,7 +138,7 @@ impl Gram {
         self.solve(py, threads, move |gram| GpClassifier::fit(gram, &options))
     }
 
-    /// A Gaussian process for numbers; (kernel variance, noise variance), or those of the largest likelihood.
+    /// A Gaussian process for numbers; takes (kernel variance, noise variance), or maximises the likelihood.
     fn gp_regressor(&self, py: Python<'_>, variances: Option<(f64, f64)>, threads: Option<usize>) -> PyResult<Model> {
         let variances = variances.map(|(kernel, noise)| Variances { kernel, noise });
         self.solve(py, threads, move |gram| GpRegressor::fit(gram, variances))
@@ -158,13 +158,13 @@ impl Gram {
     }
 }
 
-/// A model of whatever kind. Pickled as its file.
+/// A model of any kind. Pickled as its file.
 #[pyclass(frozen, module = "argand._argand")]
 pub(crate) struct Model(Arc<dyn argand_learn::Model>);
 
 #[pymethods]
 impl Model {
-    /// From what `__getnewargs__` gave.
+    /// Restores from the result of `__getnewargs__`.
     #[new]
     fn new(bytes: &[u8]) -> PyResult<Self> {
         let model = Archive::from_bytes(bytes).and_then(read_model).map_err(value_error)?;
@@ -212,7 +212,7 @@ impl Model {
         Ok(PyArray1::from_vec(py, found))
     }
 
-    /// Weights, one column of targets after another, and intercepts; of ridge models only.
+    /// Weights, one column of targets after another, and intercepts; ridge models only.
     #[getter]
     fn coefficients<'py>(&self, py: Python<'py>) -> Option<[Bound<'py, PyArray1<f64>>; 2]> {
         let model: &dyn Any = &*self.0;
@@ -220,14 +220,14 @@ impl Model {
         Some([PyArray1::from_slice(py, ridge.weights()), PyArray1::from_slice(py, ridge.intercepts())])
     }
 
-    /// The numbers among the options that it was fitted with, by name.
+    /// The numeric options it was fitted with, by name.
     #[getter]
     fn settings(&self) -> BTreeMap<&'static str, f64> {
         let number = |(name, setting)| if let Setting::Number(number) = setting { Some((name, number)) } else { None };
         self.0.settings().into_iter().filter_map(number).collect()
     }
 
-    /// The logarithm of the marginal likelihood; of Gaussian processes only.
+    /// The log marginal likelihood; Gaussian processes only.
     #[getter]
     fn evidence(&self) -> Option<f64> {
         self.0.evidence()

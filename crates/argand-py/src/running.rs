@@ -1,4 +1,4 @@
-//! Where work runs: on thread pools of our own, without Python's lock, and interruptible.
+//! Runs work on our own thread pools, without Python's lock, and interruptibly.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -12,9 +12,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 /// Pools by number of threads, and the process that started them.
 static POOLS: Mutex<(u32, BTreeMap<usize, Arc<ThreadPool>>)> = Mutex::new((0, BTreeMap::new()));
 
-/// A pool of this many threads, by default one per core (or `RAYON_NUM_THREADS`).
+/// A pool with this many threads; the default is one per core (or `RAYON_NUM_THREADS`).
 ///
-/// A forked process inherits the memory of its parent's pools but not their threads: it gets its own pools.
+/// A forked process inherits the memory of its parent's pools but not the threads, so it gets its own pools.
 pub(crate) fn pool(threads: Option<usize>) -> PyResult<Arc<ThreadPool>> {
     let threads = threads.unwrap_or(0);
     let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,7 +33,7 @@ pub(crate) fn pool(threads: Option<usize>) -> PyResult<Arc<ThreadPool>> {
     Ok(pool)
 }
 
-/// Runs work that owns its data on a pool; when Python is interrupted, stops waiting for it and lets it end by itself.
+/// Runs work that owns its data on a pool; when Python is interrupted, stops waiting and lets the work finish by itself.
 pub(crate) fn interruptible<R: Send + 'static>(
     py: Python<'_>,
     threads: Option<usize>,
@@ -42,7 +42,7 @@ pub(crate) fn interruptible<R: Send + 'static>(
     let pool = pool(threads)?;
     let (sender, mut receiver) = channel();
     std::thread::spawn(move || {
-        // Nobody listens any more after an interrupt.
+        // After an interrupt, nobody is listening.
         let _ = sender.send(pool.install(work));
     });
     loop {

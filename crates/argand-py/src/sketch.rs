@@ -13,7 +13,7 @@ use crate::failure::value_error;
 use crate::running::{interruptible, pool};
 use crate::table::{self, Table};
 
-/// How long a block of rows may take before Python's signals are looked at again.
+/// How long a block of rows may take between checks for Python's signals.
 const BLOCK_TIME: Duration = Duration::from_millis(200);
 
 /// The JSON of a spec, from keywords; `dims` has one entry, or one per factor of a product of `distinct` tables.
@@ -43,7 +43,7 @@ pub(crate) fn spec(
     Ok(spec.to_json())
 }
 
-/// A spec, and its sketches in single and double precision once they were needed. Pickled as its spec.
+/// A spec, and its sketches in single and double precision once needed. Pickled as its spec.
 #[pyclass(frozen, module = "argand._argand")]
 pub(crate) struct Sketch {
     spec: Spec,
@@ -51,7 +51,7 @@ pub(crate) struct Sketch {
     double: OnceLock<argand::Sketch<f64>>,
 }
 
-/// The precisions that a sketch is drawn in.
+/// The precisions of a sketch.
 trait Precision: Scalar + Element {
     fn place(sketch: &Sketch) -> &OnceLock<argand::Sketch<Self>>;
 }
@@ -80,7 +80,7 @@ impl Sketch {
         (self.spec(),)
     }
 
-    /// The spec as JSON; once spherical features were drawn, with their fit.
+    /// The spec as JSON; includes the fit of spherical features once drawn.
     #[getter]
     fn spec(&self) -> String {
         let drawn = self.single.get().map(argand::Sketch::spec).or(self.double.get().map(argand::Sketch::spec));
@@ -93,7 +93,7 @@ impl Sketch {
         self.spec.features
     }
 
-    /// Rows whose features are computed and learnt from at a time.
+    /// Rows to compute features for and learn from at a time.
     #[getter]
     fn block_rows(&self) -> usize {
         feature_rows::<f32>(self.spec.features)
@@ -104,10 +104,10 @@ impl Sketch {
         if single { self.drawn::<f32>(py).map(drop) } else { self.drawn::<f64>(py).map(drop) }
     }
 
-    /// Writes the features of all tables into `out`, which decides about the precision.
+    /// Writes the features of all tables into `out`, which sets the precision.
     ///
     /// If `out` holds something worth keeping, all numbers are checked before any is written. Messages count rows from
-    /// `first_row`, for tables that are parts of larger ones.
+    /// `first_row`, for parts of larger tables.
     #[pyo3(signature = (tables, out, keep, threads, first_row = 0))]
     fn transform<'py>(
         &self,
@@ -136,7 +136,7 @@ impl Sketch {
         }
         let spec = self.spec.clone();
         let sketch = interruptible(py, None, move || spec.sketch::<T>())?.map_err(value_error)?;
-        // If another thread was faster, its sketch is the same.
+        // If another thread was faster, its sketch is identical.
         Ok(place.get_or_init(|| sketch))
     }
 
@@ -164,7 +164,7 @@ impl Sketch {
         let out = out.as_slice_mut()?;
         let sketch = self.drawn::<T>(py)?;
         let pool = pool(threads)?;
-        // Whatever is wrong with indices is found in the whole table, where rows are counted from its start. Numbers are checked
+        // Indices are checked on the whole table, so that messages count rows from its start. Numbers are checked
         // once: here, or block by block.
         let inputs = py
             .detach(|| {
@@ -195,13 +195,13 @@ impl Sketch {
     }
 }
 
-/// How many rows to compute between two looks at Python's signals.
+/// How many rows to compute between checks for Python's signals.
 struct Blocks {
     rows: usize,
 }
 
 impl Blocks {
-    /// A guess that takes some milliseconds even where every weight is multiplied.
+    /// A first guess: a few milliseconds even for dense weights.
     fn new(spec: &Spec, threads: usize) -> Self {
         let (columns, projected) = (spec.inputs.as_slice().iter().sum::<usize>(), spec.outputs());
         let dense = matches!(spec.method.base(), None | Some(Base::Gaussian | Base::Rademacher));
@@ -214,7 +214,7 @@ impl Blocks {
         Self { rows: rows.saturating_mul(threads).max(16 * threads) }
     }
 
-    /// Aims at [`BLOCK_TIME`], growing by no more than eight times at once.
+    /// Aims at [`BLOCK_TIME`], growing at most eightfold at once.
     fn learn(&mut self, elapsed: Duration) {
         let factor = (BLOCK_TIME.as_secs_f64() / elapsed.as_secs_f64().max(1e-9)).clamp(1e-3, 8.0);
         #[allow(

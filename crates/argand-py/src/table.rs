@@ -1,4 +1,4 @@
-//! Tables of Python's as the library reads them.
+//! Python tables as the library reads them.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,7 @@ enum Parts<'py, T: Element> {
     },
 }
 
-/// The package hands over what the following functions accept; anything else is a mistake in it.
+/// The package passes only what the following functions accept; anything else is a bug in it.
 fn unexpected(what: &str) -> PyErr {
     PyTypeError::new_err(format!("X: expected {what}"))
 }
@@ -72,7 +72,7 @@ impl<'py, T: Scalar + Element> Table<'py, T> {
         }))
     }
 
-    /// What can be read without Python's lock.
+    /// A view that can be read without Python's lock.
     pub(crate) fn view(&self) -> PyResult<View<'_, T>> {
         Ok(match &self.0 {
             Parts::Dense(array) => {
@@ -162,7 +162,7 @@ pub(crate) fn inputs<'a, T: Scalar>(views: &'a [View<'_, T>]) -> Result<Vec<Inpu
     views.iter().map(View::input).collect()
 }
 
-/// Copies of Python's tables.
+/// Copies of Python tables.
 pub(crate) fn owned<T: Scalar + Element>(tables: &[Bound<'_, PyAny>]) -> PyResult<Vec<View<'static, T>>> {
     tables.iter().map(|table| Ok(Table::<T>::new(table)?.view()?.into_owned())).collect()
 }

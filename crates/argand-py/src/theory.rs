@@ -74,7 +74,7 @@ pub(crate) fn moment_constant(method: &str, t: f64) -> PyResult<f64> {
     theory::moments::moment_constant(base, method.field(), t).map_err(value_error)
 }
 
-/// The order of rows or features that a guarantee needs; `of` is "norm", "matrix product" or "spectrum".
+/// The order of the sketch size that a guarantee needs; `of` is "norm", "matrix product" or "spectrum".
 #[pyfunction]
 pub(crate) fn guarantee(
     of: &str,
@@ -109,14 +109,14 @@ pub(crate) fn spectral_error(py: Python<'_>, kernel: Pairs<'_>, approximation: P
     interruptible(py, None, move || bounds::spectral_error(&kernel, &approximation, alpha))?.map_err(value_error)
 }
 
-/// Calls a generic function with the precision of the tables.
+/// Calls a generic function in the precision of the tables.
 macro_rules! in_precision_of {
     ($tables:expr, $function:ident($($argument:expr),*)) => {
         if is_single($tables) { $function::<f32>($($argument),*) } else { $function::<f64>($($argument),*) }
     };
 }
 
-/// Relative error, its standard error and the sketches drawn, if any, for rows that stand for `population` ones.
+/// Relative error, its standard error and the number of sketches drawn, if any, for a sample of `population` rows.
 #[pyfunction]
 pub(crate) fn expected_error(
     py: Python<'_>,
@@ -173,7 +173,7 @@ pub(crate) fn kernel_error(
     in_precision_of!(&tables, measure(py, spec, &tables, features, threads))
 }
 
-/// The plan for rows that stand for `population` ones: as JSON, as text, and why nothing is recommended, if so.
+/// The plan for a sample of `population` rows: as JSON, as text, and why nothing is recommended, if so.
 #[pyfunction]
 #[pyo3(signature = (tables, *, distinct, dims, degree, gamma, coef0, target_error, n_components, methods, time_budget,
     max_components, population, seed, threads))]

@@ -1,4 +1,4 @@
-"""What is written down runs."""
+"""The code in the documents runs."""
 
 import re
 import subprocess

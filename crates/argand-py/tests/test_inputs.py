@@ -1,4 +1,4 @@
-"""Every kind of table that Python users have, and every kind that is refused."""
+"""Every kind of table that Python users pass, and every kind refused."""
 
 import argand
 import numpy as np
@@ -94,7 +94,7 @@ def test_sparse_with_duplicates_and_in_any_order(method):
     sketch = argand.PolynomialSketch(2, coef0=1.0, n_components=16, method=method, random_state=0).fit(duplicated)
     summed = np.array([[0, 2, 0, 0, 4], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]], float)
     np.testing.assert_allclose(sketch.transform(duplicated), sketch.transform(summed), atol=1e-12)
-    assert duplicated.nnz == 5  # and X is left as it was
+    assert duplicated.nnz == 5  # and X is unchanged
 
 
 def broken(make, **changes):
@@ -207,7 +207,7 @@ def test_a_million_columns_cost_what_their_non_zeros_cost():
 
 
 def broken_csr(name):
-    """Matrices that SciPy's constructor takes and its other functions trust."""
+    """Matrices that SciPy's constructor accepts and its other functions trust."""
     indices, starts = {
         "far": ([10**8, 0], [0, 1, 2]),
         "one too far": ([6, 0], [0, 1, 2]),

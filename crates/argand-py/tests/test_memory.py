@@ -1,4 +1,4 @@
-"""Results reuse the memory of earlier ones, and never that of one that somebody still holds."""
+"""Results reuse the memory of earlier ones, but never of one still in use."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_pool_is_bounded(pool: Pool) -> None:
     results = [fill(pool, value) for value in range(8)]
     del results
     assert pool.waiting() == 4 * SMALLEST
-    # Larger than the pool, and smaller than it is worth.
+    # Larger than the pool, and too small to pool.
     large, small = fill(pool, 1, 5 * SMALLEST), fill(pool, 1, SMALLEST // 2)
     assert large.base is None
     assert small.base is None

@@ -21,7 +21,7 @@ MODELS = [argand.GPClassifier, argand.GPRegressor, argand.Ridge, argand.RidgeCla
 KEYWORDS = {"degree": 2, "coef0": 1.0, "n_components": 300, "random_state": 0}
 
 
-# The kernel <x, y>², the default, does not tell x from -x.
+# The default kernel <x, y>² does not distinguish x from -x.
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks([model(coef0=1.0, n_components=60) for model in MODELS])
 def test_scikit_learn_checks(estimator, check):
@@ -120,7 +120,7 @@ def test_gp_classification(digits):
     assert (probabilities >= 0).all()
     np.testing.assert_array_equal(model.predict(X[1200:]), probabilities.argmax(axis=1))
     assert -np.log(probabilities[np.arange(597), y[1200:]]).mean() < 0.25
-    # From the transformed labels alone: v = log(1 + 1 / (y + a)), t = log(y + a) - v / 2, less the mean of every class.
+    # From the transformed labels alone: v = log(1 + 1 / (y + a)), t = log(y + a) - v / 2, minus each class's mean.
     labels = (y[:1200, None] == np.arange(10)) + 0.001
     targets = np.log(labels) - np.log1p(1 / labels) / 2
     shares = np.log((y[:1200, None] == np.arange(10)).mean(axis=0))
@@ -145,7 +145,7 @@ def test_partial_fit_is_exact(model, digits, regression):
     np.testing.assert_allclose(parts.predict(X[:200]), whole.predict(X[:200]), rtol=1e-4, atol=1e-4)
     if hasattr(model, "predict_proba"):
         np.testing.assert_allclose(parts.predict_proba(X[:200]), whole.predict_proba(X[:200]), atol=1e-3)
-    # And after fit, and after a batch that fails.
+    # Also after fit, and after a batch that fails.
     parts = clone(estimator).fit(X[:500], y[:500])
     bad = X[500:].copy()
     bad[7, 2] = np.nan
@@ -202,7 +202,7 @@ def test_long_tables_go_through_blocks():
         (lambda: argand.GPRegressor(kernel_variance=np.nan), ValueError, "kernel_variance: expected a positive number"),
         (lambda: argand.Ridge(n_components=0), ValueError, "n_components: expected 1 to"),
         (lambda: argand.Ridge(n_components=1 << 20), ValueError, "n_components: would take"),
-        (lambda: argand.Ridge(method="complex-gaussian"), ValueError, "method: expected one with real features"),
+        (lambda: argand.Ridge(method="complex-gaussian"), ValueError, "method: expected a method with real features"),
         (lambda: argand.Ridge(degree=-2), ValueError, "degree: expected"),
         (lambda: argand.Ridge(n_jobs=0), ValueError, "n_jobs: expected"),
         (lambda: argand.Ridge(random_state=-1), ValueError, "random_state: expected"),
@@ -215,7 +215,7 @@ def test_bad_parameters(make, error, message, regression):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_that_are_too_large(model):
-    """In a later block of rows, and whatever the type."""
+    """In a later block of rows, whatever the type."""
     X = np.ones((9000, 3))
     X[:, 0] = np.arange(9000) % 7
     y = np.arange(9000) % 7 > 3

@@ -1,4 +1,4 @@
-"""The estimators in scikit-learn's world."""
+"""The estimators within scikit-learn."""
 
 import pickle
 

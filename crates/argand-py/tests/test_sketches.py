@@ -1,4 +1,4 @@
-"""What the sketches compute, and what else they can do."""
+"""What the sketches compute, and their other methods."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def test_the_fixture_agrees_to_the_last_digit():
     "method", [*METHODS, "chain-ctr-rademacher", "hierarchical-product-srht", "craft-ctr-product-srht"]
 )
 def test_features_have_the_predicted_error(method, X):
-    """The mean squared error of 30 sketches is a sum of many: within 40 % of its expectation."""
+    """The mean squared error of 30 sketches sums many terms: within 40 % of its expectation."""
     keywords = {"degree": 3, "gamma": 0.5, "coef0": 1.0, "n_components": 200, "method": method, "craft_dim": 1024}
     K = argand.PolynomialSketch(**keywords).kernel(X)
     np.testing.assert_allclose(K, (0.5 * X @ X.T + 1) ** 3, rtol=1e-12)
@@ -50,20 +50,20 @@ def test_features_have_the_predicted_error(method, X):
             error = argand.theory.kernel_error(X, Z, degree=3, gamma=0.5, coef0=1.0)
             np.testing.assert_allclose(error, np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K), rtol=1e-9)
     assert 0.6 < np.mean(squares) / (expected * np.linalg.norm(K)) ** 2 < 1.4
-    # And unbiased: the mean of 30 is √30 times closer.
+    # Also unbiased: the mean of 30 is √30 times closer.
     assert np.linalg.norm(mean - K) / np.linalg.norm(K) < 1.6 * expected / 30**0.5
 
 
 @pytest.mark.parametrize("method", ["ctr-product-srht", "hierarchical-ctr-gaussian", "ctr-tensor-sketch", "srf"])
 def test_adding_up_a_pair_is_unbiased(method, X):
-    """What is done to the last pair of an odd number of features, done to all of them, gives the same kernel."""
+    """Adding every pair, not only the last of an odd number of features, gives the same kernel."""
     X = X / np.linalg.norm(X, axis=1, keepdims=True)
     sketch = argand.PolynomialSketch(3, gamma=0.5, coef0=0.5, n_components=4000, method=method, random_state=0)
     cosines, sines = np.hsplit(sketch.fit_transform(X), 2)
     estimate, K = (cosines + sines) @ (cosines + sines).T, sketch.kernel(X)
     if method == "srf":
         K = cosines @ cosines.T + sines @ sines.T  # biased itself
-    # Half as many features: √2 times the error, and a factor of two for the luck of one draw.
+    # Half as many features: √2 times the error, and a factor of two for chance.
     assert np.linalg.norm(estimate - K) < 2 * 2**0.5 * sketch.expected_error(X) * np.linalg.norm(K)
 
 
@@ -103,7 +103,7 @@ def test_tensor_products(X):
     np.testing.assert_allclose(
         argand.theory.kernel_error(tables, Z, coef0=0.5), np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K), rtol=1e-9
     )
-    # One wide table, nested lists and sparse tables are the same.
+    # One wide table, nested lists and sparse tables give the same features.
     split = argand.TensorProductSketch([12, 5, 3], 20000, coef0=0.5, random_state=0)
     np.testing.assert_array_equal(split.fit_transform(np.hstack(tables)), Z)
     np.testing.assert_array_equal(split.transform(tables), Z)
@@ -188,7 +188,7 @@ def test_save_and_load(X, tmp_path):
         loaded = type(sketch).load(str(tmp_path / "sketch.json"))
         np.testing.assert_array_equal(loaded.transform(tables), Z)
         assert loaded.spec == sketch.spec and loaded.n_features_in_ == sketch.n_features_in_
-        # The parameters say the same.
+        # The parameters agree.
         np.testing.assert_array_equal(loaded.fit(tables).transform(tables), Z)
     (tmp_path / "product.json").write_text(argand.TensorProductSketch().fit([X, X]).spec)
     with pytest.raises(ValueError, match="TensorProductSketch can load it"):
@@ -235,7 +235,7 @@ def test_out(X):
     read_only.flags.writeable = False
     with pytest.raises(ValueError, match="out: expected a writable array"):
         sketch.transform(X, out=read_only)
-    # The same memory as the input.
+    # Output in the input's memory.
     square = argand.PolynomialSketch(n_components=12).fit(X)
     with pytest.raises(ValueError, match="out: must be writable and not overlap X"):
         square.transform(X, out=X)
@@ -249,7 +249,7 @@ def test_out_is_unchanged_after_bad_input():
     with pytest.raises(ValueError, match="X: row 49999, column 3 is inf"):
         sketch.transform(X, out=out)
     assert (out == 7.0).all()
-    # And without out=, where blocks find it.
+    # Also without out=, where blocks find it.
     with pytest.raises(ValueError, match="X: row 49999, column 3 is inf"):
         sketch.transform(X)
 
@@ -281,7 +281,7 @@ def test_inputs_are_read_where_they_are(dtype):
 
 
 def test_the_lock_is_released():
-    """Another thread counts while features are computed."""
+    """Another thread runs while features are computed."""
     X = np.random.default_rng(0).random((4000, 500))
     sketch = argand.PolynomialSketch(2, method="gaussian", n_components=2000, n_jobs=1, random_state=0).fit(X)
     counts, done = [0], threading.Event()
@@ -358,7 +358,7 @@ def run_python(code):
 
 @pytest.mark.slow
 def test_more_than_2_to_the_31_numbers(tmp_path):
-    """In and out, through files with holes: 8.6 GB each, of which the output takes disk."""
+    """Input and output in sparse files of 8.6 GB each; only the output takes disk."""
     rows = (1 << 21) + 1000
     X = np.memmap(tmp_path / "x", np.float32, "w+", shape=(rows, 1024))
     X[-1] = np.linspace(0, 1, 1024, dtype=np.float32)
@@ -383,7 +383,7 @@ def test_version():
 
 @pytest.fixture
 def interruptible():
-    """SIGINT raises KeyboardInterrupt, also in a process that was started to ignore it."""
+    """SIGINT raises KeyboardInterrupt, even in a process started to ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
@@ -397,7 +397,7 @@ def test_an_interrupt_leaves_a_usable_sketch(X):
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
 
-    def transform_often():  # a fast machine is through with one before the signal comes
+    def transform_often():  # a fast machine may finish one before the signal comes
         for _ in range(100):
             sketch.transform(many)
 

@@ -22,7 +22,7 @@ def test_variance_is_vectorised_over_pairs(method, X):
 
 @pytest.mark.parametrize("method", ["gaussian", "ctr-rademacher", "ctr-product-srht", "tensor-sketch"])
 def test_variance_is_that_of_sketches(method, X):
-    """2000 sketches: the variance is known to about 10 %, for most of 30 pairs."""
+    """2000 sketches give the variance to about 10 %, for most of 30 pairs."""
     keywords = {"degree": 2, "n_components": 8, "method": method, "gamma": 0.5, "coef0": 0.25}
     estimates = []
     for seed in range(2000):
@@ -40,7 +40,7 @@ def test_expected_error_is_the_sum_of_variances(X):
     error, std = sketch.expected_error(X, return_std=True)
     np.testing.assert_allclose(error, expected, rtol=1e-10)
     assert std == 0 and sketch.expected_error(sp.csc_array(X)) == pytest.approx(error)
-    # Measured, where there is no closed form; and of many rows, some.
+    # Measured where there is no closed form, on a sample of many rows.
     error, std = sketch.set_params(method="chain-ctr-product-srht").expected_error(X, return_std=True)
     assert 0 < std < 0.3 * error
     many = np.random.default_rng(0).standard_normal((10_000, 12)) / 3

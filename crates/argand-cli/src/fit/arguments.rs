@@ -1,4 +1,4 @@
-//! What `argand fit` is told.
+//! Arguments of `argand fit`.
 
 use std::path::PathBuf;
 
@@ -11,8 +11,8 @@ use crate::sketch::SketchArguments;
 /// Learn a model from labelled rows.
 ///
 /// Sketches the rows and fits a Gaussian process (gp), ridge regression (ridge) or a softmax layer trained by Adam (softmax)
-/// on the features, in blocks: files may be larger than memory. The model holds the sketch and the scaling, and `argand predict`
-/// needs nothing else. It appears when it is complete, or not at all.
+/// on the features, in blocks: files may be larger than memory. The model includes the sketch and the scaling; `argand predict`
+/// needs nothing else. It appears once it is complete, or not at all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -20,8 +20,8 @@ pub(crate) struct Arguments {
     #[arg(required = true, value_name = "IN")]
     pub(super) inputs: Vec<PathBuf>,
 
-    /// What is to be predicted: a column of IN by its name (or its number, counted from 0, in text without a header), or a file
-    /// with one column or of LIBSVM. Classes are whole numbers or text.
+    /// What to predict: a column of IN by its name (or its number, counted from 0, in text without a header), or a file
+    /// with one column or a LIBSVM file. Classes are whole numbers or text.
     #[arg(long, value_name = "FILE|COLUMN")]
     pub(super) labels: String,
 
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum)]
     pub(super) model: Kind,
 
-    /// Where the model goes.
+    /// Where to write the model.
     #[arg(short, long, value_name = "MODEL")]
     pub(super) output: PathBuf,
 
@@ -40,16 +40,16 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     pub(super) sketch: SketchArguments,
 
-    /// What is done to rows before they are sketched: none, unit (to unit norm), non-negative (less the smallest value of each
-    /// column, then to unit norm) or standard (less the mean, divided by the standard deviation, then to unit norm).
+    /// How to scale rows before sketching: none, unit (to unit norm), non-negative (subtract the smallest value of each
+    /// column, then to unit norm) or standard (subtract the mean, divide by the standard deviation, then to unit norm).
     #[arg(long, value_name = "SCALING", default_value_t = Scaling::None)]
     pub(super) scaling: Scaling,
 
-    /// Rows to choose options by: a file like IN, or a fraction of its rows, which are then not learnt from.
+    /// Rows for choosing options: a file like IN, or a fraction of its rows, held out from training.
     #[arg(long, value_name = "FILE|FRACTION")]
     pub(super) validation: Option<String>,
 
-    /// The labels of a validation file [default: its column that --labels names].
+    /// The labels of a validation file [default: its --labels column].
     #[arg(long, value_name = "FILE|COLUMN", requires = "validation")]
     pub(super) validation_labels: Option<String>,
 
@@ -66,11 +66,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) threads: Option<usize>,
 
-    /// Most memory the sums of a Gaussian process or ridge model may take, in MiB.
+    /// Memory limit for the sums of a Gaussian process or ridge model, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = argand::DEFAULT_MEMORY_LIMIT >> 20, allow_negative_numbers = true)]
     pub(super) memory_limit: u64,
 
-    /// Say nothing on success.
+    /// Print nothing on success.
     #[arg(short, long)]
     pub(super) quiet: bool,
 }
@@ -91,7 +91,7 @@ pub(super) enum TaskKind {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Ridge")]
 pub(super) struct RidgeArguments {
-    /// The penalty [default: the best of 25 by leaving out rows one by one, or on the validation rows].
+    /// The penalty [default: the best of 25 by leave-one-out error, or on the validation rows].
     #[arg(long, value_name = "L", allow_negative_numbers = true)]
     pub(super) lambda: Option<f64>,
 }
@@ -99,7 +99,7 @@ pub(super) struct RidgeArguments {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Gaussian process")]
 pub(super) struct GpArguments {
-    /// The noise of class labels, or several to choose from on the validation rows [default: 0.001].
+    /// The noise added to class labels, or several to choose from on the validation rows [default: 0.001].
     #[arg(long, value_name = "A,...", value_delimiter = ',', allow_negative_numbers = true)]
     pub(super) alpha: Vec<f64>,
 
@@ -108,7 +108,7 @@ pub(super) struct GpArguments {
     #[arg(long, value_name = "V,...", value_delimiter = ',', allow_negative_numbers = true)]
     pub(super) variance: Vec<f64>,
 
-    /// The variance of the noise of numbers, together with --variance [default: by the marginal likelihood].
+    /// The noise variance of numbers, together with --variance [default: by the marginal likelihood].
     #[arg(long, value_name = "V", allow_negative_numbers = true)]
     pub(super) noise: Option<f64>,
 }
@@ -124,11 +124,11 @@ pub(super) struct SoftmaxArguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) batch: Option<usize>,
 
-    /// The step of Adam at the start [default: 0.001].
+    /// Adam's initial learning rate [default: 0.001].
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     pub(super) learning_rate: Option<f64>,
 
-    /// Epochs without a lower validation (or else training) loss, after which the learning rate is divided by 10 [default: 3].
+    /// Divide the learning rate by 10 after this many epochs without a lower validation (or else training) loss [default: 3].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) patience: Option<u32>,
 
@@ -140,7 +140,7 @@ pub(super) struct SoftmaxArguments {
     #[arg(long)]
     pub(super) l2: bool,
 
-    /// Save the state of training after every epoch, and go on from it if it exists.
+    /// Save the training state after every epoch, and resume from it if it exists.
     #[arg(long, value_name = "FILE")]
     pub(super) checkpoint: Option<PathBuf>,
 }
@@ -156,7 +156,7 @@ Examples:
 
 Rows of a softmax model are shuffled in blocks of some 32 MB: shuffle a larger file that is sorted by label.";
 
-/// Larger batches would need blocks larger than others are.
+/// Larger batches would need larger blocks.
 const LARGEST_BATCH: usize = 1 << 16;
 
 impl SoftmaxArguments {
@@ -176,7 +176,7 @@ impl Arguments {
         }
     }
 
-    /// Checks what can be checked before any file is read: values, and that options are for the chosen model.
+    /// Checks, before any file is read, that values are valid and options are for the chosen model.
     pub(super) fn check_options(&self) -> Result<(), Failure> {
         let (ridge, gp, softmax) = (&self.ridge, &self.gp, &self.softmax);
         for (given, option, kind) in [
@@ -226,7 +226,7 @@ impl Arguments {
             }
             (Kind::Gp, TaskKind::Regression) if !gp.alpha.is_empty() => wrong("--alpha: is for classification only"),
             (Kind::Gp, TaskKind::Regression) if gp.variance.len() != usize::from(gp.noise.is_some()) => {
-                wrong("--noise: expected together with one --variance, or neither")
+                wrong("--noise: expected together with exactly one --variance, or neither")
             }
             (Kind::Gp, TaskKind::Classification) if gp.noise.is_some() => wrong("--noise: is for regression only"),
             (Kind::Gp, TaskKind::Classification) if gp.alpha.len() > 1 && self.validation.is_none() => {

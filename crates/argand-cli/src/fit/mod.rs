@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         [] => labels.clone(),
         paths => {
             let column = arguments.validation_labels.as_deref().or(labels.column()).ok_or_else(|| {
-                Failure::Input("--validation-labels: expected, as --labels is a file of its own".to_owned())
+                Failure::Input("--validation-labels: expected, because --labels is a separate file".to_owned())
             })?;
             LabelSource::find("--validation-labels", column, paths)?
         }
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     taken.push(&arguments.output);
     if let Some(path) = arguments.softmax.checkpoint.as_deref() {
         output::check_free("--checkpoint", path, taken.into_iter())?;
-        // Dropped at once: this only checks that the file can be there after the first epoch.
+        // Dropped at once: this only checks that the file can be written after the first epoch.
         AtomicFile::create(path)?;
     }
 
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(validation) = &validation {
         validation.inputs(Some(dims))?;
     }
-    // Created before the work, so that a bad path is found at once.
+    // Create the file before the work to find a bad path at once.
     let file = AtomicFile::create(&arguments.output)?;
     let begun = Instant::now();
     let (model, lines) = on_threads(arguments.threads, || {
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let preparation = prepare(arguments.scaling, &training, dims, &task)?;
         let recipe = Recipe { preparation, spec: spec.clone() };
         let pipeline = recipe.pipeline::<f32>().map_err(|error| Failure::argument(&error))?;
-        // With what was fitted for spherical random features.
+        // Includes what was fitted for spherical random features.
         let recipe = pipeline.recipe().clone();
         let work =
             Work { arguments, training: &training, validation: validation.as_ref(), dims, task, recipe, pipeline };
@@ -94,13 +94,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Which rows of the inputs are learnt from, and the file of validation, if there is one.
+/// Which rows of the inputs to train on, and the validation file, if any.
 fn validation(arguments: &Arguments) -> Result<(Option<Part>, Option<PathBuf>), Failure> {
     let Some(text) = arguments.validation.as_deref() else { return Ok((None, None)) };
     match text.parse::<f64>() {
         Ok(fraction) if fraction > 0.0 && fraction < 1.0 => {
             if arguments.validation_labels.is_some() {
-                return Err(Failure::Input("--validation-labels: expected with a file of --validation".to_owned()));
+                return Err(Failure::Input("--validation-labels: expected only with a --validation file".to_owned()));
             }
             let seed = arguments.sketch.seed();
             Ok((Some(Part::Training(Split { fraction, seed })), None))
@@ -115,7 +115,7 @@ fn validation(arguments: &Arguments) -> Result<(Option<Part>, Option<PathBuf>), 
     }
 }
 
-/// Learns the scaling, in a pass of its own if it depends on the rows.
+/// Fits the scaling, in a separate pass if it depends on the rows.
 fn prepare(
     scaling: Scaling,
     training: &Dataset<'_>,

@@ -29,7 +29,7 @@ impl Work<'_> {
             trainer = resume(path, &trainer, &run)?;
             if trainer.epochs() > epochs {
                 let what =
-                    format!("holds {} epochs, more than --epochs {epochs}; remove it to start anew", trainer.epochs());
+                    format!("holds {} epochs, more than --epochs {epochs}; remove it to start over", trainer.epochs());
                 return Err(Failure::input(path, what));
             }
         }
@@ -83,7 +83,7 @@ impl Work<'_> {
         Ok(score.loss())
     }
 
-    /// What a checkpoint belongs to.
+    /// Identifies the run that a checkpoint belongs to.
     fn run(&self, classes: &[String]) -> Run {
         let mut files: Vec<(String, u64)> = Vec::new();
         for dataset in [Some(self.training), self.validation].into_iter().flatten() {
@@ -102,7 +102,7 @@ impl Work<'_> {
     }
 }
 
-/// What is trained, and on what: a checkpoint is continued by the same run only.
+/// What is trained, and on what: only the same run may resume a checkpoint.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Run {
@@ -110,11 +110,11 @@ struct Run {
     classes: Vec<String>,
     label_column: Option<String>,
     validation: Option<String>,
-    /// Names and lengths.
+    /// File names and lengths.
     files: Vec<(String, u64)>,
 }
 
-/// The saved state of the same run as that of `fresh`.
+/// The saved state, if it belongs to the same run as `fresh`.
 fn resume(path: &Path, fresh: &Trainer, run: &Run) -> Result<Trainer, Failure> {
     let archive = read_archive(path)?;
     let note = archive.note::<Run>();
@@ -124,7 +124,7 @@ fn resume(path: &Path, fresh: &Trainer, run: &Run) -> Result<Trainer, Failure> {
         (layer.classes(), layer.features(), layer.pooling(), *trainer.options())
     };
     if note.as_ref() != Ok(run) || same_layer(&saved) != same_layer(fresh) {
-        let what = "is the state of another training: of other files, sketch, scaling or options";
+        let what = "belongs to another run, with other files, sketch, scaling or options";
         return Err(Failure::input(path, format!("{what}; remove it or name another --checkpoint")));
     }
     Ok(saved)

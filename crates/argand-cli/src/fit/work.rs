@@ -1,4 +1,4 @@
-//! Fitting what is solved from sums.
+//! Fits models that are solved from sums.
 
 use argand::{Argument, Error};
 use argand_learn::{
@@ -10,7 +10,7 @@ use crate::dataset::{Dataset, Part, Task};
 use crate::failure::Failure;
 use crate::model::{NamedModel, describe_score};
 
-/// Everything that a model is fitted to and with.
+/// Everything needed to fit a model.
 pub(super) struct Work<'a> {
     pub(super) arguments: &'a Arguments,
     pub(super) training: &'a Dataset<'a>,
@@ -21,7 +21,7 @@ pub(super) struct Work<'a> {
     pub(super) pipeline: Pipeline<f32>,
 }
 
-/// What is said of a model when it is done.
+/// The description of a finished model.
 pub(super) type Lines = Vec<(&'static str, String)>;
 
 impl Work<'_> {
@@ -42,7 +42,7 @@ impl Work<'_> {
         Ok((NamedModel { model, task: self.task, label_column }, lines))
     }
 
-    /// What the library says of an option.
+    /// Translates a library error about an option.
     pub(super) fn wrong(&self, error: &Error) -> Failure {
         match error {
             Error::Invalid { argument: Argument::Labels | Argument::Rows | Argument::Gram, .. } => {
@@ -53,7 +53,7 @@ impl Work<'_> {
         }
     }
 
-    /// Sums of features, of every class `apart` if asked.
+    /// Sums of features, separate for every class if `apart`.
     fn gram(&self, dataset: &Dataset<'_>, apart: bool, doing: &str) -> Result<Gram, Failure> {
         let limit = self.arguments.memory_limit.saturating_mul(1 << 20);
         let gram = Gram::new_within(&self.recipe, self.task.targets(apart), limit);
@@ -64,7 +64,7 @@ impl Work<'_> {
         Ok(gram)
     }
 
-    /// A random choice may leave nothing.
+    /// Checks that a random split leaves some rows on either side.
     pub(super) fn check_any(&self, dataset: &Dataset<'_>, rows: usize) -> Result<(), Failure> {
         if rows == 0 {
             let what = if let Part::HeldOut(_) = dataset.part { "held out" } else { "left to learn from" };
@@ -123,7 +123,7 @@ impl Work<'_> {
             alphas.iter().flat_map(|&alpha| variances.iter().map(move |&variance| GpOptions { alpha, variance }));
         let candidates: Vec<GpOptions> = candidates.collect();
         let loss = |model: &GpClassifier| match self.validation {
-            // With nothing to choose from, there is nothing to choose by.
+            // With a single candidate there is nothing to choose.
             Some(validation) if candidates.len() > 1 => Ok(self.score(model, validation)?.loss()),
             _ => Ok(0.0),
         };

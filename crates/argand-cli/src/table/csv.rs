@@ -1,4 +1,4 @@
-//! Comma-separated numbers, with or without a line of names before them. Without one, columns are called by their number,
+//! Comma-separated numbers, with or without a header. Without one, columns are named by their number,
 //! counted from 0.
 
 use std::fs::File;
@@ -14,48 +14,48 @@ use super::{
 use crate::failure::Failure;
 use crate::output::AtomicFile;
 
-/// Bytes asked of the system at a time.
+/// Bytes per read.
 const BUFFER: usize = 1 << 18;
 
 /// Reads a CSV file.
 pub(super) struct CsvReader<T> {
     path: PathBuf,
     lines: csv::Reader<Metered>,
-    /// The line to be taken next, or taken last, and its number.
+    /// The current line and its number.
     record: ByteRecord,
     line: u64,
-    /// Whether `record` is still to be taken.
+    /// Whether `record` has yet to be consumed.
     pending: bool,
-    /// What the header calls the fields, or their numbers if there is none.
+    /// Names of the fields from the header, or their numbers without one.
     names: Vec<String>,
     column: Column,
     fields: usize,
-    /// The fields that are left out of the rows.
+    /// Fields to leave out of the rows.
     left_out: Vec<usize>,
     total: u64,
     element: PhantomData<T>,
 }
 
 impl<T: Element> CsvReader<T> {
-    /// Opens a file; of its columns, those called `without` are left out.
+    /// Opens a file, leaving out the columns named in `without`.
     pub(super) fn open(path: &Path, without: &[&str]) -> Result<Self, Failure> {
         let mut reader = Self::open_column(path)?;
         reader.left_out = without.iter().map(|name| reader.find(name)).collect::<Result<_, _>>()?;
         if reader.columns() == 0 {
-            return Err(Failure::input(path, format!("has no other columns than {without:?}")));
+            return Err(Failure::input(path, format!("has no columns besides {without:?}")));
         }
         reader.check_first_row()?;
         Ok(reader)
     }
 
-    /// Opens a file of which one column is to be read: the others may be no numbers.
+    /// Opens a file to read one column; the others need not be numbers.
     pub(super) fn open_column(path: &Path) -> Result<Self, Failure> {
         let (file, total) = open_file(path)?;
         let lines = ReaderBuilder::new()
             .has_headers(false)
-            // Lengths are compared here, for the sake of the message.
+            // This module compares lengths, for better messages.
             .flexible(true)
-            // A carriage return before the line feed is trimmed as a space is; line numbers stay simple that way.
+            // Trim a carriage return before the line feed like a space; this keeps line numbers simple.
             .terminator(Terminator::Any(b'\n'))
             .buffer_capacity(BUFFER)
             .from_reader(Metered { file, done: 0, allowance: 0 });
@@ -75,7 +75,7 @@ impl<T: Element> CsvReader<T> {
         };
         let mut any = reader.advance()?;
         reader.fields = reader.record.len();
-        // A row in which a number is missing or misspelt must not be lost as a header: that has no numbers.
+        // A row with a missing or misspelt number is not a header: headers have no numbers.
         if reader.record.iter().any(is_text::<T>)
             && !reader.record.iter().any(|field| parse_number::<T>(field).is_some())
         {
@@ -93,7 +93,7 @@ impl<T: Element> CsvReader<T> {
         Ok(reader)
     }
 
-    /// Checks that the first line of a file without a header has text only where it is left out.
+    /// Checks that the first line of a file without a header has text only in columns left out.
     fn check_first_row(&self) -> Result<(), Failure> {
         let text = |(index, field): &(usize, &[u8])| is_text::<T>(field) && !self.left_out.contains(index);
         match self.record.iter().enumerate().find(text) {
@@ -109,12 +109,12 @@ impl<T: Element> CsvReader<T> {
         }
     }
 
-    /// Which column has this name.
+    /// The column with this name.
     pub(super) fn find(&self, name: &str) -> Result<usize, Failure> {
         position(&self.path, &self.names, name)
     }
 
-    /// Hands one field of each of the next rows to `take`, which may object; returns how many rows there were.
+    /// Passes one field of each of the next rows to `take`, which may fail; returns the number of rows.
     pub(super) fn read_field(
         &mut self,
         field: usize,
@@ -133,7 +133,7 @@ impl<T: Element> CsvReader<T> {
         Ok(max_rows)
     }
 
-    /// Takes the next row into `record`, with as many fields as all have, or tells that there is none.
+    /// Reads the next row into `record` and checks its number of fields; returns whether there was one.
     fn next_record(&mut self) -> Result<bool, Failure> {
         if !self.pending && !self.advance()? {
             return Ok(false);
@@ -146,8 +146,8 @@ impl<T: Element> CsvReader<T> {
         Ok(true)
     }
 
-    /// Takes the next line into `record`, or tells that there is none. Blank lines are allowed at the end only: between
-    /// two rows one may be a number that is missing.
+    /// Reads the next line into `record`; returns whether there was one. Blank lines are allowed only at the end: between
+    /// two rows one may be a missing number.
     fn advance(&mut self) -> Result<bool, Failure> {
         let mut blank = None;
         loop {
@@ -162,7 +162,7 @@ impl<T: Element> CsvReader<T> {
                 blank.get_or_insert(self.line);
                 continue;
             }
-            // The parser passes over empty lines in silence, but it counts them; a line break inside quotes does not end a line.
+            // The parser skips empty lines but counts them; a line break inside quotes does not end a line.
             let spanned = self.lines.position().line() - self.line;
             if spanned > 1 && spanned - 1 > line_ends(&self.record) {
                 blank.get_or_insert(self.line);
@@ -201,7 +201,7 @@ impl<T: Element> CsvReader<T> {
         let place = format!("line {}", self.line);
         match error.into_kind() {
             csv::ErrorKind::Io(error) if error.kind() == io::ErrorKind::FileTooLarge => {
-                self.wrong(&place, "does not end; is a quote left open, or is this not a CSV file?")
+                self.wrong(&place, "does not end; close an open quote, or check that this is a CSV file")
             }
             csv::ErrorKind::Io(error) => Failure::io(&self.path, "read", &error),
             kind => self.wrong(&place, &format!("is malformed: {kind:?}")),
@@ -209,18 +209,18 @@ impl<T: Element> CsvReader<T> {
     }
 }
 
-/// Whether a field holds something else than a number.
+/// Whether a field holds something other than a number.
 fn is_text<T: Element>(field: &[u8]) -> bool {
     !field.trim_ascii().is_empty() && parse_number::<T>(field).is_none()
 }
 
-/// Looks for a column of this name, or of this number in a file without a header.
+/// Finds a column by name, or by number in a file without a header.
 pub(super) fn find_column(path: &Path, name: &str) -> Result<Option<Column>, Failure> {
     let reader = CsvReader::<f64>::open_column(path)?;
     if reader.names.iter().any(|other| other == name) {
         return Ok(Some(reader.column));
     }
-    // Names beside numbers may be what was meant for a header.
+    // Names beside numbers may be a malformed header.
     reader.check_first_row()?;
     Ok(None)
 }
@@ -255,11 +255,11 @@ impl<T: Element> Reader<T> for CsvReader<T> {
     }
 }
 
-/// A file that counts what is read of it, and refuses to read on without end within one line.
+/// A file that counts the bytes read, and refuses to read endlessly within one line.
 struct Metered {
     file: File,
     done: u64,
-    /// Bytes that may still be read before the current line has to end.
+    /// Bytes left before the current line must end.
     allowance: u64,
 }
 
@@ -275,7 +275,7 @@ impl Read for Metered {
     }
 }
 
-/// Writes a CSV file with a line of names.
+/// Writes a CSV file with a header.
 pub(super) struct CsvWriter<T> {
     path: PathBuf,
     file: AtomicFile,
@@ -307,7 +307,7 @@ impl<T: Element> CsvWriter<T> {
 /// A line of text, with quotes where they are needed.
 pub(super) fn line(fields: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    // Memory takes whatever is written.
+    // Writing to memory cannot fail.
     let _ = writer.write_record(fields);
     writer.into_inner().unwrap_or_default()
 }

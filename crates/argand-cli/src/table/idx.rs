@@ -1,7 +1,7 @@
-//! IDX, the format of MNIST: a type, the sizes of all dimensions, then the numbers, big-endian; often in gzip.
+//! IDX, the format of MNIST: a type, the sizes of all dimensions, then the numbers, big-endian; often gzipped.
 //!
-//! The first dimension counts the rows. All others make one row: an image of 28 x 28 has 784 columns, and an array of one
-//! dimension is a table of one column.
+//! The first dimension counts rows; the others make up one row. A 28 x 28 image has 784 columns, and a one-dimensional
+//! array is a table of one column.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
@@ -15,10 +15,10 @@ use super::{Block, Element, Progress, Reader, open_file};
 use crate::failure::Failure;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// Deflate turns at most this many bytes into one.
+/// The highest compression ratio of Deflate.
 const BEST_COMPRESSION: u64 = 1032;
 
-/// Whether a lower-case file name is that of an IDX file: `x.idx`, or as MNIST's `train-images-idx3-ubyte` and
+/// Whether a lower-case file name is an IDX file's: `x.idx`, or like MNIST's `train-images-idx3-ubyte` and
 /// `train-images.idx3-ubyte`; each also with `.gz`.
 pub(super) fn is_name(name: &str) -> bool {
     let name = name.strip_suffix(".gz").unwrap_or(name);
@@ -33,7 +33,7 @@ pub(super) fn is_name(name: &str) -> bool {
 pub(super) struct IdxReader<T> {
     path: PathBuf,
     file: Arc<File>,
-    /// What is in the file, decompressed if need be.
+    /// The contents, decompressed if need be.
     contents: Box<dyn Read + Send>,
     bytes: Vec<u8>,
     decode: Decode<T>,
@@ -45,11 +45,11 @@ pub(super) struct IdxReader<T> {
 }
 
 impl<T: Element> IdxReader<T> {
-    /// Opens a file and reads its header. What is not compressed must have just the length that the header asks for.
+    /// Opens a file and reads its header. An uncompressed file must have exactly the length that the header implies.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let wrong = |what: String| Failure::input(path, what);
         let (mut file, total) = open_file(path)?;
-        // The first bytes tell: a browser may have decompressed a file without a word.
+        // Check the first bytes: a browser may have silently decompressed the file.
         let mut start = [0; 2];
         let compressed = file.read_exact(&mut start).is_ok() && start == GZIP;
         file.rewind().map_err(|error| Failure::io(path, "read", &error))?;
@@ -62,7 +62,7 @@ impl<T: Element> IdxReader<T> {
         contents.read_exact(&mut magic).map_err(|error| failure(path, &error))?;
         let [0, 0, code, dimensions] = magic else {
             return Err(wrong(
-                "is not an IDX file: that starts with two zeros, a type and a number of dimensions".into(),
+                "is not an IDX file: expected two zeros, a type and a number of dimensions first".into(),
             ));
         };
         let dtype = match code {
@@ -72,7 +72,7 @@ impl<T: Element> IdxReader<T> {
             0x0c => ">i4",
             0x0d => ">f4",
             0x0e => ">f8",
-            _ => return Err(wrong(format!("type 0x{code:02x} is not known to IDX; is this another format?"))),
+            _ => return Err(wrong(format!("type 0x{code:02x} is not known to IDX; check the format"))),
         };
         let Some((decode, item_bytes)) = decoder::<T>(dtype) else {
             return Err(wrong(format!("numbers of type {dtype} cannot be read")));
@@ -92,7 +92,7 @@ impl<T: Element> IdxReader<T> {
         let data_bytes = row_bytes.and_then(|row| row.checked_mul(*rows));
         let header_bytes = (magic.len() + sizes.len()) as u64;
         let whole_bytes = data_bytes.and_then(|data| data.checked_add(header_bytes));
-        // The length of what is compressed shows at its end; until then, memory must not be promised to what cannot come.
+        // The uncompressed length is known only at the end; until then, never allocate for data that cannot come.
         let possible = whole_bytes.is_some_and(|whole| {
             if compressed { whole <= total.saturating_mul(BEST_COMPRESSION) } else { whole == total }
         });
@@ -104,8 +104,8 @@ impl<T: Element> IdxReader<T> {
             let expected = whole_bytes.map_or("more than 2^64".into(), |whole| whole.to_string());
             let gzip = if compressed { " of gzip" } else { "" };
             return Err(wrong(format!(
-                "an IDX file of shape {shape:?} has {expected} bytes, and there are {total}{gzip}; the file is truncated \
-                 or has trailing bytes"
+                "an IDX file of shape {shape:?} has {expected} bytes, but this one has {total}{gzip}; the file is \
+                 truncated or has trailing bytes"
             )));
         };
         Ok(Self {
@@ -122,7 +122,7 @@ impl<T: Element> IdxReader<T> {
         })
     }
 
-    /// Checks that nothing follows the last row; of gzip, also the checksum.
+    /// Checks that nothing follows the last row, and the checksum of gzip.
     fn finish(&mut self) -> Result<(), Failure> {
         match self.contents.read(&mut [0]) {
             Ok(0) => Ok(()),
@@ -132,7 +132,7 @@ impl<T: Element> IdxReader<T> {
     }
 }
 
-/// What stopped the reading of a file's contents.
+/// Explains why reading the contents failed.
 fn failure(path: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Failure::input(path, "ends too early; the file is truncated, copy it again"),
@@ -198,7 +198,7 @@ pub(super) mod tests {
         bytes
     }
 
-    /// The same bytes in gzip.
+    /// Gzipped bytes.
     pub(in super::super) fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(bytes).unwrap();
@@ -250,7 +250,7 @@ pub(super) mod tests {
         let data: Vec<u8> = (0..700 * 784).map(|_| numbers.next().to_le_bytes()[0]).collect();
         let expected: Vec<f32> = data.iter().map(|&byte| f32::from(byte)).collect();
         let plain = idx(0x08, &[700, 28, 28], &data);
-        // A file that was compressed in two parts is one file, too.
+        // A file compressed in two parts is one file, too.
         let (first, second) = plain.split_at(300_000);
         let parts = [gzip(first), gzip(second)].concat();
         for bytes in [plain.clone(), gzip(&plain), parts] {
@@ -280,16 +280,16 @@ pub(super) mod tests {
             (idx(0x08, &[], &[]), "has no dimensions"),
             (idx(0x08, &[0, 2], &[]), "the shape is [0, 2]"),
             (idx(0x08, &[2, 0], &[]), "the shape is [2, 0]"),
-            (four[..15].to_vec(), "of shape [2, 2] has 16 bytes, and there are 15; the file is truncated"),
-            ([four.clone(), vec![0]].concat(), "has 16 bytes, and there are 17"),
-            (idx(0x0e, &[u32::MAX; 2], &[1]), "has more than 2^64 bytes, and there are 13;"),
+            (four[..15].to_vec(), "of shape [2, 2] has 16 bytes, but this one has 15; the file is truncated"),
+            ([four.clone(), vec![0]].concat(), "has 16 bytes, but this one has 17"),
+            (idx(0x0e, &[u32::MAX; 2], &[1]), "has more than 2^64 bytes, but this one has 13;"),
             (idx(0x0e, &[u32::MAX; 255], &[1]), "has more than 2^64 bytes"),
             (gzip(&idx(0x08, &[1, 1 << 20], &[1])), " of gzip; the file is truncated"),
             (gzip(&four[..15]), "ends too early"),
             (zip[..zip.len() - 1].to_vec(), "ends too early"),
             (gzip(&[four.clone(), vec![0]].concat()), "has trailing bytes after its 2 rows"),
             ([zip.clone(), b"something else".to_vec()].concat(), "the gzip data is damaged"),
-            // Too short to be told from one more part that was cut off.
+            // Too short to distinguish from another, truncated part.
             ([zip.clone(), b"else".to_vec()].concat(), "ends too early"),
             (checksum, "the gzip data is damaged"),
         ] {

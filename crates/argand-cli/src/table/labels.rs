@@ -11,7 +11,7 @@ use super::parquet::ParquetLabels;
 use super::{Block, Format, Reader, quoted};
 use crate::failure::Failure;
 
-/// The label of one row. What is written as a whole number is one, in every format.
+/// The label of one row. A whole number is one in every format.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Label<'a> {
     /// A whole number.
@@ -23,7 +23,7 @@ pub(crate) enum Label<'a> {
 }
 
 impl<'a> Label<'a> {
-    /// What a piece of text stands for.
+    /// Parses text.
     pub(super) fn from_text(text: &'a str) -> Result<Self, String> {
         let text = text.trim();
         if text.is_empty() {
@@ -36,9 +36,9 @@ impl<'a> Label<'a> {
         }
     }
 
-    /// What a number stands for.
+    /// Classifies a number.
     pub(super) fn from_number(number: f64) -> Result<Self, String> {
-        /// From here on not every whole number has an `f64` of its own.
+        /// From here on, `f64` cannot tell all whole numbers apart.
         const EXACT: f64 = (1_u64 << 53) as f64;
         if !number.is_finite() {
             return Err(format!("is {number}; labels are finite numbers or text"));
@@ -50,7 +50,7 @@ impl<'a> Label<'a> {
         Ok(Self::Number(number))
     }
 
-    /// The label as text: the same for the same label in every format.
+    /// The label as text, independent of the format.
     pub(crate) fn name(self) -> Cow<'a, str> {
         match self {
             Self::Integer(integer) => Cow::Owned(integer.to_string()),
@@ -59,7 +59,7 @@ impl<'a> Label<'a> {
         }
     }
 
-    /// The label as a number, if it is one.
+    /// The label as a number, if any.
     pub(crate) fn number(self) -> Option<f64> {
         match self {
             Self::Integer(integer) => Some(integer as f64),
@@ -69,7 +69,7 @@ impl<'a> Label<'a> {
     }
 }
 
-/// Labels being read from the first row to the last.
+/// Reads labels from the first row to the last.
 pub(crate) struct LabelReader {
     path: PathBuf,
     source: Source,
@@ -92,7 +92,7 @@ impl Source {
 }
 
 impl LabelReader {
-    /// Opens the column of this name, or the only column of a file; of a LIBSVM file, its labels.
+    /// Opens the column with this name, or the only column of a file; in a LIBSVM file, the labels.
     ///
     /// # Errors
     /// As [`open`](super::open) for tables.
@@ -117,7 +117,7 @@ impl LabelReader {
         Ok(Self { path: path.to_path_buf(), source, next_row: 0 })
     }
 
-    /// The number of labels, where the format tells before all of them were read.
+    /// The number of labels, if the format tells before reading them all.
     pub(crate) fn rows(&self) -> Option<u64> {
         match &self.source {
             Source::Numbers(reader, _) => reader.rows(),
@@ -127,7 +127,7 @@ impl LabelReader {
         }
     }
 
-    /// Hands the labels of the next `max_rows` rows to `take`, which may object; returns how many there were: fewer only
+    /// Passes the labels of the next `max_rows` rows to `take`, which may fail; returns how many there were: fewer only
     /// at the end.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ pub(super) fn only_column(path: &Path, columns: usize) -> Result<usize, Failure>
     if columns == 1 {
         Ok(0)
     } else {
-        Err(Failure::input(path, format!("has {columns} columns; labels are one column")))
+        Err(Failure::input(path, format!("has {columns} columns; expected one column of labels")))
     }
 }
 
@@ -324,7 +324,7 @@ mod tests {
         // With a header, only its names count.
         let named = Scratch::new("x.csv", "a,b\n3,4\n");
         assert_eq!(find_column(&named.path, "0").unwrap(), None);
-        // What is not a number may be meant for a header, or be a mistake.
+        // Text may be a header or a mistake.
         for (text, name, without) in [("0,1,y\n2,3,4\n", "y", &[][..]), ("T,2,NA\nI,3,4\n", "3", &["0"])] {
             let scratch = Scratch::new("x.csv", text);
             let failures = [find_column(&scratch.path, name).err(), open::<f32>(&scratch.path, None, without).err()];
@@ -339,7 +339,7 @@ mod tests {
         let nulls: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
         for (name, contents, message) in [
             ("y.csv", b"y\n1\n\"\"\n2\n".to_vec(), "line 3"),
-            ("y.csv", b"y,z\n1,2\n".to_vec(), "has 2 columns; labels are one column"),
+            ("y.csv", b"y,z\n1,2\n".to_vec(), "has 2 columns; expected one column of labels"),
             ("y.csv", b"y\n1\nnan\n".to_vec(), "line 3, field 1 (counted from 1) is NaN"),
             ("y.csv", b"y\na\n\xff\xfe\n".to_vec(), "not UTF-8"),
             (
@@ -349,7 +349,7 @@ mod tests {
             ),
             ("y.npy", npy("|i1", "(1, 2)", &[1, 2]), "has 2 columns"),
             ("y.npy", npy("<U1", "(2,)", &[0; 7]), "truncated"),
-            ("y.npy", npy("<U1", "(2, 2)", &[0; 16]), "labels are one column"),
+            ("y.npy", npy("<U1", "(2, 2)", &[0; 16]), "expected one column of labels"),
             ("y.npy", npy("<U0", "(2,)", &[]), "truncated"),
             ("y.npy", npy("<U1", "(1,)", &[255; 4]), "row 0 (counted from 0) is not text"),
             ("y.npy", npy("<U1", "(1,)", &[0; 4]), "has nothing instead of a label"),

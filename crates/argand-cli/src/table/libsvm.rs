@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use super::{Block, Element, LONGEST_LINE, Progress, Reader, open_file, parse_number, quoted};
 use crate::failure::Failure;
 
-/// Bytes asked of the system at a time.
+/// Bytes per read.
 const BUFFER: usize = 1 << 18;
 
-/// The library takes tables of at most 2^31 columns; this is the last of them, counted from 0.
+/// The last column that the library takes, counted from 0: it allows 2^31.
 const LAST_COLUMN: u32 = (1 << 31) - 1;
 
-/// Reads a LIBSVM file. Labels are checked and left aside.
+/// Reads a LIBSVM file. Labels are checked and ignored.
 pub(super) struct LibsvmReader<T> {
     lines: Lines,
     rows: u64,
@@ -72,26 +72,26 @@ impl<T: Element> Reader<T> for LibsvmReader<T> {
     }
 }
 
-/// The lines of the file, one at a time.
+/// Reads the file line by line.
 pub(super) struct Lines {
     path: PathBuf,
     text: BufReader<File>,
     line: Vec<u8>,
-    /// Of the current line, counted from 1.
+    /// Number of the current line, counted from 1.
     number: u64,
     /// Bytes read so far.
     done: u64,
 }
 
 impl Lines {
-    /// The file before its first line, and its length.
+    /// Opens the file; returns its length as well.
     pub(super) fn open(path: &Path) -> Result<(Self, u64), Failure> {
         let (file, total) = open_file(path)?;
         let text = BufReader::with_capacity(BUFFER, file);
         Ok((Self { path: path.to_path_buf(), text, line: Vec::new(), number: 0, done: 0 }, total))
     }
 
-    /// Hands the entries of the next row to `entry` and returns its label, if there is another row.
+    /// Passes the entries of the next row to `entry`; returns its label, or none at the end.
     pub(super) fn next_row<T: Element>(
         &mut self,
         columns: Option<usize>,
@@ -116,14 +116,14 @@ impl Lines {
         let count = read.map_err(|error| Failure::io(&self.path, "read", &error))? as u64;
         self.done += count;
         if count == LONGEST_LINE {
-            let what = format!("line {} (counted from 1) does not end; is this not a LIBSVM file?", self.number);
+            let what = format!("line {} (counted from 1) does not end; check that this is a LIBSVM file", self.number);
             return Err(Failure::input(&self.path, what));
         }
         Ok(count > 0)
     }
 }
 
-/// Hands the entries of a line to `entry` and returns its label, unless the line is blank or a comment.
+/// Passes the entries of a line to `entry`; returns its label unless the line is blank or a comment.
 fn parse_row<T: Element>(
     line: &[u8],
     columns: Option<usize>,
@@ -152,7 +152,7 @@ fn parse_row<T: Element>(
             return Err(format!("has index {index} after {previous}; indices must ascend"));
         }
         if let Some(columns) = columns.filter(|&columns| index > columns as u64) {
-            return Err(format!("has index {index}, and the table has {columns} columns"));
+            return Err(format!("has index {index}, but the table has {columns} columns"));
         }
         previous = index;
         let column = u32::try_from(index - 1)
@@ -192,7 +192,7 @@ mod tests {
         let scratch = Scratch::new("x.libsvm", "1 1:1\n2 3:1\n");
         assert_eq!(open::<f32>(&scratch.path, Some(7), &[]).unwrap().columns(), 7);
         let failure = open::<f32>(&scratch.path, Some(2), &[]).err().unwrap();
-        assert!(failure.to_string().contains("line 2 (counted from 1) has index 3, and the table has 2 columns"));
+        assert!(failure.to_string().contains("line 2 (counted from 1) has index 3, but the table has 2 columns"));
         let scratch = Scratch::new("x.libsvm", "1\n");
         assert_eq!(open::<f32>(&scratch.path, Some(1), &[]).unwrap().columns(), 1);
     }

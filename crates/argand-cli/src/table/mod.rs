@@ -1,7 +1,7 @@
 //! Tables of numbers in files: read and written block by block, so that a file may be larger than memory.
 //!
-//! The ending of a file's name decides its format. What a reader promises: the file is checked as far as possible
-//! before the first row, whatever its bytes are the answer is rows or a [`Failure`], and memory does not grow with the
+//! The file extension decides the format. A reader promises to check the file as far as possible before the first row, to
+//! answer any bytes with rows or a [`Failure`], and to use memory that does not grow with the
 //! number of rows.
 
 mod csv;
@@ -27,10 +27,10 @@ pub(crate) use predicted::LabelWriter;
 
 use crate::failure::Failure;
 
-/// A text line longer than this is taken for something else than a row of a table.
+/// A longer line of text is not taken for a row of a table.
 const LONGEST_LINE: u64 = 1 << 26;
 
-/// One block of rows. Hand the same one to every call, and its memory is used again.
+/// One block of rows. Pass the same one to every call to reuse its memory.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Block<T> {
     /// Row-major, rows times columns values.
@@ -44,7 +44,7 @@ pub(crate) enum Block<T> {
         indptr: Vec<u64>,
         /// Columns, counted from 0.
         indices: Vec<u32>,
-        /// What stands in these columns.
+        /// Values in these columns.
         values: Vec<T>,
     },
 }
@@ -56,7 +56,7 @@ impl<T> Default for Block<T> {
 }
 
 impl<T: Copy> Block<T> {
-    /// Keeps some of the rows, which must ascend, of a table with this many columns.
+    /// Keeps some rows, in ascending order, of a table with this many columns.
     pub(crate) fn keep(&mut self, rows: &[usize], columns: usize) {
         match self {
             Self::Dense { values } => {
@@ -68,7 +68,7 @@ impl<T: Copy> Block<T> {
             Self::Sparse { indptr, indices, values } => {
                 let (mut kept, mut ends) = (0, vec![0]);
                 for &row in rows {
-                    // What is in memory has lengths that fit.
+                    // Lengths of data in memory fit.
                     let [start, end] = [row, row + 1].map(|at| usize::try_from(indptr[at]).unwrap_or(usize::MAX));
                     indices.copy_within(start..end, kept);
                     values.copy_within(start..end, kept);
@@ -84,7 +84,7 @@ impl<T: Copy> Block<T> {
 }
 
 impl<T> Block<T> {
-    /// The block as an empty dense one.
+    /// Turns the block into an empty dense one.
     fn clear_dense(&mut self) -> &mut Vec<T> {
         if let Self::Sparse { .. } = self {
             *self = Self::default();
@@ -98,7 +98,7 @@ impl<T> Block<T> {
         }
     }
 
-    /// The block as an empty sparse one: row starts, columns, values.
+    /// Turns the block into an empty sparse one: row starts, columns, values.
     fn clear_sparse(&mut self) -> (&mut Vec<u64>, &mut Vec<u32>, &mut Vec<T>) {
         if let Self::Dense { .. } = self {
             *self = Self::Sparse { indptr: Vec::new(), indices: Vec::new(), values: Vec::new() };
@@ -115,7 +115,7 @@ impl<T> Block<T> {
     }
 }
 
-/// What a table is made of in memory: `f32` or `f64`. Numbers of other types are rounded to it once.
+/// The element type of a table in memory: `f32` or `f64`. Numbers of other types are rounded once.
 pub(crate) trait Element: Copy + Default + Debug + FromStr + Send + Sync + 'static {
     /// This type in a Parquet file.
     type Parquet: ::parquet::data_type::DataType<T = Self>;
@@ -198,35 +198,35 @@ stored! {
     bool: |value| from_f32(f32::from(u8::from(value)));
 }
 
-/// How far a reader has come in its file.
+/// A reader's progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Bytes read so far.
     pub(crate) done: u64,
-    /// Bytes of the whole file.
+    /// Bytes in the file.
     pub(crate) total: u64,
 }
 
-/// A table being read from its first row to its last.
+/// Reads a table from its first row to its last.
 pub(crate) trait Reader<T>: Send {
     /// Numbers per row; at least one.
     fn columns(&self) -> usize;
 
-    /// Rows of the whole table, where the format tells before all of it was read.
+    /// Number of rows, if the format tells before reading them all.
     fn rows(&self) -> Option<u64>;
 
-    /// How far the reader has come.
+    /// Progress of the reader.
     fn progress(&self) -> Progress;
 
-    /// Replaces the contents of `block` by the next `max_rows` rows and returns how many there were: fewer only at the
+    /// Replaces the contents of `block` with the next `max_rows` rows and returns how many there were: fewer only at the
     /// end, 0 after it.
     ///
     /// # Errors
-    /// The contents of the file are wrong, or it cannot be read; no rows can be had from the reader after that.
+    /// The contents of the file are wrong, or it cannot be read; the reader yields no rows after that.
     fn read(&mut self, max_rows: usize, block: &mut Block<T>) -> Result<usize, Failure>;
 }
 
-/// A table being written. Nothing is seen of it until [`finish`](Self::finish).
+/// Writes a table. It stays invisible until [`finish`](Self::finish).
 pub(crate) trait Writer<T>: Send {
     /// Appends whole rows, row-major.
     ///
@@ -234,17 +234,17 @@ pub(crate) trait Writer<T>: Send {
     /// The system cannot write, for example for lack of space.
     fn write(&mut self, rows: &[T]) -> Result<(), Failure>;
 
-    /// Completes the file and puts it in its place.
+    /// Completes the file and moves it into place.
     ///
     /// # Errors
-    /// The system cannot write; what stood under the name before is then still there.
+    /// The system cannot write; an existing file is then unchanged.
     fn finish(self: Box<Self>) -> Result<(), Failure>;
 }
 
-/// The columns of a table to be written.
+/// The columns of an output table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Columns {
-    /// Real numbers with names.
+    /// Named real numbers.
     Named(Vec<String>),
     /// This many real numbers.
     Real(usize),
@@ -262,7 +262,7 @@ impl Columns {
         }
     }
 
-    /// What formats with column names call the elements of a row.
+    /// The name of an element of a row, for formats with column names.
     fn names(&self) -> impl Iterator<Item = String> {
         (0..self.width()).map(move |column| match self {
             Self::Named(names) => names[column].clone(),
@@ -272,7 +272,7 @@ impl Columns {
     }
 }
 
-/// The formats and the endings that name them.
+/// The formats, named by file extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Npy,
@@ -283,7 +283,7 @@ enum Format {
 }
 
 impl Format {
-    /// The format that the ending of a name stands for.
+    /// The format that a file extension names.
     fn of(path: &Path) -> Result<Self, Failure> {
         let lower = |text: &OsStr| text.to_string_lossy().to_lowercase();
         if path.file_name().is_some_and(|name| idx::is_name(&lower(name))) {
@@ -296,14 +296,14 @@ impl Format {
             Some("libsvm" | "svm" | "svmlight") => Ok(Self::Libsvm),
             _ => Err(Failure::input(
                 path,
-                "the ending names no known format; known are .npy, .csv, .data, .dat, .parquet, .pq, .libsvm, .svm, \
-                 .svmlight, .idx and .idx.gz, and the names of MNIST's files",
+                "unknown file extension; expected .npy, .csv, .data, .dat, .parquet, .pq, .libsvm, .svm, \
+                 .svmlight, .idx or .idx.gz, or the name of an MNIST file",
             )),
         }
     }
 }
 
-/// The formats that are also written.
+/// The formats that can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
     Npy,
@@ -312,7 +312,7 @@ enum Written {
 }
 
 impl Written {
-    /// The format that the ending of a name stands for.
+    /// The format that a file extension names.
     fn of(path: &Path) -> Result<Self, Failure> {
         let what = match Format::of(path)? {
             Format::Npy => return Ok(Self::Npy),
@@ -325,12 +325,12 @@ impl Written {
     }
 }
 
-/// Opens a table for reading. `columns` is the number that a LIBSVM file is to have, if known: such a file names only
-/// the columns that it uses. Other formats tell their number of columns and ignore this one. `without` names
-/// columns that are left out; the file must have them.
+/// Opens a table for reading. `columns` is the expected number for a LIBSVM file, if known: such a file names only
+/// the columns it uses. Other formats tell their number of columns and ignore this one. `without` names
+/// columns to leave out; the file must have them.
 ///
 /// # Errors
-/// [`Failure::Input`] if the ending is unknown, the file is missing, its contents are not a table of numbers with at
+/// [`Failure::Input`] if the extension is unknown, the file is missing, its contents are not a table of numbers with at
 /// least one row and one column, or a LIBSVM file uses a column beyond `columns`.
 pub(crate) fn open<T: Element>(
     path: &Path,
@@ -346,19 +346,19 @@ pub(crate) fn open<T: Element>(
     })
 }
 
-/// What a column is called by.
+/// How a column is identified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Column {
-    /// Its name.
+    /// By name.
     Named,
-    /// Its place, counted from 0: in text without a header.
+    /// By position, counted from 0: in text without a header.
     Numbered,
 }
 
-/// Looks for a column of a table; some formats have no names.
+/// Finds a column of a table; some formats have no names.
 ///
 /// # Errors
-/// As [`open`], as far as the names are concerned.
+/// As [`open`], as far as names are concerned.
 pub(crate) fn find_column(path: &Path, name: &str) -> Result<Option<Column>, Failure> {
     Ok(match Format::of(path)? {
         Format::Csv => csv::find_column(path, name)?,
@@ -367,7 +367,7 @@ pub(crate) fn find_column(path: &Path, name: &str) -> Result<Option<Column>, Fai
     })
 }
 
-/// Which of a file's columns has this name.
+/// The index of the column with this name.
 fn position(path: &Path, names: &[String], name: &str) -> Result<usize, Failure> {
     let mut found = names.iter().enumerate().filter(|(_, other)| *other == name).map(|(index, _)| index);
     match (found.next(), found.next()) {
@@ -377,10 +377,10 @@ fn position(path: &Path, names: &[String], name: &str) -> Result<usize, Failure>
     }
 }
 
-/// Starts a table that will be at `path` once it is finished.
+/// Starts a table that appears at `path` once finished.
 ///
 /// # Errors
-/// [`Failure::Input`] if the ending is unknown or of a format that is only read, or the file cannot be there.
+/// [`Failure::Input`] if the extension is unknown or names a read-only format, or the file cannot be created.
 pub(crate) fn create<T: Element>(path: &Path, columns: Columns) -> Result<Box<dyn Writer<T>>, Failure> {
     Ok(match Written::of(path)? {
         Written::Npy => Box::new(npy::NpyWriter::create(path, columns)?),
@@ -389,7 +389,7 @@ pub(crate) fn create<T: Element>(path: &Path, columns: Columns) -> Result<Box<dy
     })
 }
 
-/// Opens a regular file that is not empty, and tells its length.
+/// Opens a regular, non-empty file; returns its length as well.
 fn open_file(path: &Path) -> Result<(File, u64), Failure> {
     let metadata = fs::metadata(path).map_err(|error| Failure::io(path, "open", &error))?;
     if metadata.is_dir() {
@@ -406,12 +406,12 @@ fn open_file(path: &Path) -> Result<(File, u64), Failure> {
     Ok((file, metadata.len()))
 }
 
-/// The number that a piece of text stands for, spaces around it aside.
+/// Parses a number, ignoring spaces around it.
 fn parse_number<T: Element>(text: &[u8]) -> Option<T> {
     str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
 }
 
-/// A piece of text for a message: readable whatever its bytes are, and short.
+/// Quotes text for a message: short, and readable whatever its bytes.
 fn quoted(text: &[u8]) -> String {
     const LONGEST: usize = 40;
     let text = String::from_utf8_lossy(text.get(..4 * LONGEST).unwrap_or(text));

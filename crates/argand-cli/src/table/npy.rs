@@ -1,6 +1,6 @@
-//! NumPy's own format: a header that is a line of Python, then the numbers as they are in memory.
+//! NumPy's own format: a header (a line of Python), then the numbers as in memory.
 //!
-//! The header is parsed here, and strictly: what it may say is one dictionary of three keys, and a general parser of
+//! A strict parser reads the header, which is one dictionary of three keys: a general parser of
 //! Python literals would recurse as deep as a hostile file asks.
 
 use std::fs::File;
@@ -17,17 +17,17 @@ use crate::output::AtomicFile;
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Bytes converted at a time: they stay in the cache between reading and converting. A multiple of every item size.
 pub(super) const CHUNK: usize = 1 << 18;
-/// No header of a plain number type comes near this length.
+/// Headers of plain number types are far shorter.
 const LONGEST_HEADER: usize = 1 << 20;
-/// Bytes of one item of text; names of classes are shorter.
+/// Bytes per item of text; class names are shorter.
 const LONGEST_TEXT: u64 = 1 << 16;
-/// Length of the text of a written header, padding included: room for any two 64-bit sizes.
+/// Length of a written header's text with padding: room for any two 64-bit sizes.
 const HEADER_TEXT: u8 = 118;
 
-/// Appends the elements that the bytes of whole items stand for.
+/// Decodes whole items and appends their elements.
 pub(super) type Decode<T> = fn(&[u8], &mut Vec<T>);
 
-/// Reads an NPY file of two dimensions.
+/// Reads a two-dimensional NPY file.
 pub(super) struct NpyReader<T> {
     path: PathBuf,
     file: File,
@@ -46,7 +46,7 @@ impl<T: Element> NpyReader<T> {
         Self::open_array(path, false)
     }
 
-    /// Opens an array of one column, which may have one dimension only.
+    /// Opens an array of one column or one dimension.
     pub(super) fn open_column(path: &Path) -> Result<Self, Failure> {
         Self::open_array(path, true)
     }
@@ -65,7 +65,7 @@ impl<T: Element> NpyReader<T> {
             [rows, columns] => (rows, columns),
             _ => {
                 return Err(wrong(format!(
-                    "the array has {} dimensions, and a table has 2; save x.reshape(rows, columns), \
+                    "the array has {} dimensions, but a table has 2; save x.reshape(rows, columns), \
                      or x.reshape(1, -1) for one row",
                     header.shape.len()
                 )));
@@ -76,7 +76,7 @@ impl<T: Element> NpyReader<T> {
                 "the shape is ({rows}, {columns}); a table needs at least one row and one column"
             )));
         }
-        // A single row or column is laid out the same way in both orders.
+        // A single row or column has the same layout in both orders.
         if header.fortran_order && rows > 1 && columns > 1 {
             return Err(wrong("the array is in Fortran order; save numpy.ascontiguousarray(x)".into()));
         }
@@ -86,7 +86,7 @@ impl<T: Element> NpyReader<T> {
         if data_bytes.and_then(|data| data.checked_add(start)) != Some(total) {
             let expected = data_bytes.map_or("more than 2^64".into(), |data| data.to_string());
             return Err(wrong(format!(
-                "shape ({rows}, {columns}) of dtype {} takes {expected} bytes, and {} follow the header; \
+                "shape ({rows}, {columns}) of dtype {} takes {expected} bytes, but {} follow the header; \
                  the file is truncated or has trailing bytes",
                 header.dtype,
                 total.saturating_sub(start)
@@ -117,7 +117,7 @@ impl<T: Element> Reader<T> for NpyReader<T> {
     }
 
     fn progress(&self) -> Progress {
-        // The header is not worth counting: at the end everything is done.
+        // The header counts as read from the start.
         let left = (self.rows - self.next_row) * self.row_bytes as u64;
         Progress { done: self.total - left, total: self.total }
     }
@@ -150,7 +150,7 @@ pub(super) struct NpyText {
 }
 
 impl NpyText {
-    /// Opens an array of text with one column or dimension; none if the array is of something else.
+    /// Opens a text array of one column or dimension; `None` if it does not hold text.
     pub(super) fn open(path: &Path) -> Result<Option<Self>, Failure> {
         let (file, total, header) = open_header(path)?;
         let Some((order @ ("<" | ">"), kind)) = header.dtype.split_at_checked(1) else { return Ok(None) };
@@ -158,7 +158,10 @@ impl NpyText {
             return Ok(None);
         };
         let ([rows] | [rows, 1]) = *header.shape.as_slice() else {
-            return Err(Failure::input(path, format!("the shape is {:?}; labels are one column", header.shape)));
+            return Err(Failure::input(
+                path,
+                format!("the shape is {:?}; expected one column of labels", header.shape),
+            ));
         };
         let mut file = BufReader::new(file);
         let start = file.stream_position().map_err(|error| Failure::io(path, "read", &error))?;
@@ -170,7 +173,7 @@ impl NpyText {
                 Ok(Some(Self { path, file, big: order == ">", item, rows, next_row: 0 }))
             }
             _ => {
-                let what = format!("{rows} items of dtype {} do not make {total} bytes", header.dtype);
+                let what = format!("{rows} items of dtype {} do not take {total} bytes", header.dtype);
                 Err(Failure::input(path, format!("{what}; the file is truncated or has trailing bytes")))
             }
         }
@@ -189,7 +192,7 @@ impl NpyText {
         self.next_row += 1;
         let characters = self.item.as_chunks().0.iter();
         let codes = characters.map(|&code| if self.big { u32::from_be_bytes(code) } else { u32::from_le_bytes(code) });
-        // Zeros fill up what is shorter than the longest.
+        // Zeros pad shorter items.
         let text: Option<String> = codes.map(char::from_u32).collect();
         let text = text.ok_or_else(|| {
             let what = format!("row {} (counted from 0) is not text; the file is damaged", self.next_row - 1);
@@ -199,7 +202,7 @@ impl NpyText {
     }
 }
 
-/// Opens a file and reads its header; tells also its length. The file is then at its first item.
+/// Opens a file and reads its header; returns its length as well. The file is then at its first item.
 fn open_header(path: &Path) -> Result<(File, u64, Header), Failure> {
     let (mut file, total) = open_file(path)?;
     let text = read_header(&mut file).map_err(|what| Failure::input(path, what))?;
@@ -221,7 +224,7 @@ fn read_header(file: &mut File) -> Result<Vec<u8>, String> {
     match start[6] {
         1 => file.read_exact(&mut length[..2]).map_err(truncated)?,
         2 | 3 => file.read_exact(&mut length).map_err(truncated)?,
-        version => return Err(format!("NPY version {version} is not known; known are 1, 2 and 3")),
+        version => return Err(format!("NPY version {version} is not known; expected 1, 2 or 3")),
     }
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
     if length > LONGEST_HEADER {
@@ -232,7 +235,7 @@ fn read_header(file: &mut File) -> Result<Vec<u8>, String> {
     Ok(text)
 }
 
-/// What an NPY header says.
+/// The contents of an NPY header.
 struct Header {
     /// The type, as NumPy writes it, or the Python text of a structured one.
     dtype: String,
@@ -265,17 +268,17 @@ impl Header {
     }
 }
 
-/// The rest of a Python literal that is being parsed.
+/// The rest of a Python literal being parsed.
 struct Literal<'a>(&'a str);
 
 impl<'a> Literal<'a> {
-    /// Passes over `token` and spaces before it, if it is next.
+    /// Skips `token` and spaces before it, if it is next.
     fn skip(&mut self, token: &str) -> Option<()> {
         self.0 = self.0.trim_start().strip_prefix(token)?;
         Some(())
     }
 
-    /// A string in either kind of quotes. None that can occur here contains a quote or an escape.
+    /// A string in either kind of quotes. No string here contains a quote or an escape.
     fn string(&mut self) -> Option<&'a str> {
         let text = self.0.trim_start();
         let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
@@ -313,7 +316,7 @@ impl<'a> Literal<'a> {
     }
 }
 
-/// How to read items of this type, and their size in bytes.
+/// The decoder for items of this type, and their size in bytes.
 pub(super) fn decoder<T: Element>(dtype: &str) -> Option<(Decode<T>, u64)> {
     macro_rules! decode {
         ($type:ident, $from_bytes:ident) => {
@@ -331,7 +334,7 @@ pub(super) fn decoder<T: Element>(dtype: &str) -> Option<(Decode<T>, u64)> {
             )
         };
     }
-    // NumPy leaves the byte order open as '|' where there is only one byte.
+    // NumPy writes the byte order of one-byte types as '|'.
     let (big, kind) = match dtype.split_at_checked(1)? {
         ("<", kind) => (false, kind),
         (">", kind) => (true, kind),
@@ -355,7 +358,7 @@ pub(super) fn decoder<T: Element>(dtype: &str) -> Option<(Decode<T>, u64)> {
     })
 }
 
-/// Writes an NPY file of two dimensions, in C order and little-endian.
+/// Writes a two-dimensional NPY file, in C order and little-endian.
 pub(super) struct NpyWriter<T> {
     path: PathBuf,
     file: AtomicFile,
@@ -368,7 +371,7 @@ pub(super) struct NpyWriter<T> {
 impl<T: Element> NpyWriter<T> {
     pub(super) fn create(path: &Path, columns: Columns) -> Result<Self, Failure> {
         let mut file = AtomicFile::create(path)?;
-        // The number of rows is known in the end; until then this keeps the place.
+        // A placeholder: the number of rows is known at the end.
         file.write_all(&[0; HEADER]).map_err(|error| Failure::io(path, "write", &error))?;
         Ok(Self { path: path.to_path_buf(), file, bytes: Vec::new(), columns, elements: 0, element: PhantomData })
     }
@@ -384,7 +387,7 @@ impl<T: Element> NpyWriter<T> {
     }
 }
 
-/// Length of every header that is written: ten bytes come before the text, and the format asks for a multiple of 64.
+/// Length of every written header: ten bytes precede the text, and the format requires a multiple of 64.
 pub(super) const HEADER: usize = 10 + HEADER_TEXT as usize;
 
 /// The header of an array in C order.
@@ -424,7 +427,7 @@ mod tests {
     use super::super::tests::{Scratch, read_all};
     use super::*;
 
-    /// An NPY file as NumPy lays it out, but without its padding.
+    /// An NPY file as NumPy writes it, without padding.
     fn npy(version: u8, header: &str, data: &[u8]) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend([version, 0]);
@@ -483,7 +486,7 @@ mod tests {
         bytes.extend(b"\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40");
         let scratch = Scratch::new("x.npy", bytes.clone());
         assert_eq!(read_all::<f32>(&scratch.path, 9).unwrap(), (3, vec![1.0, 2.0, 3.0]));
-        // The writer makes the same ones.
+        // The writer produces the same bytes.
         let mut writer = Box::new(NpyWriter::create(&scratch.path, Columns::Real(3)).unwrap());
         writer.write(&[1.0_f32, 2.0, 3.0]).unwrap();
         writer.finish().unwrap();
@@ -528,15 +531,15 @@ mod tests {
             (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{".to_vec(), "claims 4294967295 bytes"),
             (
                 npy(1, &header("<f4", "(2,)"), &eight),
-                "has 1 dimensions, and a table has 2; save x.reshape(rows, columns)",
+                "has 1 dimensions, but a table has 2; save x.reshape(rows, columns)",
             ),
             (npy(1, &header("<f4", "(1, 2, 1)"), &eight), "has 3 dimensions"),
             (npy(1, &fortran, &[0; 16]), "save numpy.ascontiguousarray(x)"),
             (npy(1, &header("<c8", "(1, 1)"), &eight), "dtype <c8 is not supported"),
             (npy(1, &header("|O", "(1, 1)"), &eight), "dtype |O is not supported"),
             (npy(1, structured, &eight), "dtype [('a', '<f4'), ('b', '<f4')] is not supported"),
-            (npy(1, &header("<f4", "(1, 2)"), &eight[..7]), "takes 8 bytes, and 7 follow the header"),
-            (npy(1, &header("<f4", "(1, 1)"), &eight), "takes 4 bytes, and 8 follow the header"),
+            (npy(1, &header("<f4", "(1, 2)"), &eight[..7]), "takes 8 bytes, but 7 follow the header"),
+            (npy(1, &header("<f4", "(1, 1)"), &eight), "takes 4 bytes, but 8 follow the header"),
             (npy(1, &huge, &eight), "more than 2^64 bytes"),
             (npy(1, &header("<f4", "(0, 2)"), &[]), "at least one row and one column"),
             (npy(1, &header("<f4", "(2, 0)"), &[]), "at least one row and one column"),

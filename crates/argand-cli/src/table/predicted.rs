@@ -12,10 +12,10 @@ use super::{Written, csv, npy};
 use crate::failure::Failure;
 use crate::output::AtomicFile;
 
-/// What the column is called where columns have names.
+/// The name of the column, where columns have names.
 const NAME: &str = "label";
 
-/// Predicted classes being written. Nothing is seen of them until [`finish`](Self::finish).
+/// Writes predicted classes. The file stays invisible until [`finish`](Self::finish).
 pub(crate) struct LabelWriter {
     path: PathBuf,
     sink: Sink,
@@ -23,7 +23,7 @@ pub(crate) struct LabelWriter {
 }
 
 enum Sink {
-    /// What every class is in the file, one after another.
+    /// The encoding of every class in the file, one after another.
     Items {
         file: AtomicFile,
         items: Vec<Vec<u8>>,
@@ -36,7 +36,7 @@ enum Sink {
     },
 }
 
-/// Whole numbers are written as such if all classes are.
+/// Classes are written as whole numbers if all of them are.
 enum Classes {
     Integers(Vec<i64>),
     Text(Vec<String>),
@@ -68,7 +68,7 @@ impl LabelWriter {
                 Sink::Items { file, items: names.iter().map(|name| csv::line([name])).collect(), npy: None }
             }
             Written::Npy => {
-                // The number of rows is known in the end; until then this keeps the place.
+                // A placeholder: the number of rows is known at the end.
                 file.write_all(&[0; npy::HEADER]).map_err(failed)?;
                 let (dtype, items) = npy_items(&classes);
                 Sink::Items { file, items, npy: Some(dtype) }
@@ -109,10 +109,10 @@ impl LabelWriter {
         }
     }
 
-    /// Completes the file and puts it in its place.
+    /// Completes the file and moves it into place.
     ///
     /// # Errors
-    /// The system cannot write; what stood under the name before is then still there.
+    /// The system cannot write; an existing file is then unchanged.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         match self.sink {
             Sink::Items { mut file, npy, .. } => {
@@ -175,7 +175,7 @@ mod tests {
                     Ok(())
                 });
                 assert_eq!(rows, Ok(5), "{file}");
-                // "01" is read as the whole number that it is.
+                // "01" is read as a whole number.
                 let expected = predicted.map(|class| names[class as usize].replace("01", "1"));
                 assert_eq!(read, expected, "{file}");
             }

@@ -1,4 +1,4 @@
-//! What all formats have in common: round trips, damaged files, and files that are not there.
+//! Tests for all formats: round trips, damaged files and missing files.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// A file in a folder of its own, removed with it.
+/// A file in a temporary folder, removed with it.
 pub(super) struct Scratch {
     pub(super) path: PathBuf,
     folder: tempfile::TempDir,
@@ -21,7 +21,7 @@ impl Scratch {
     }
 }
 
-/// The number of columns and all values of a table read in blocks of `max_rows`; sparse rows are filled up with zeros.
+/// The number of columns and all values of a table read in blocks of `max_rows`; sparse rows are filled with zeros.
 pub(super) fn read_all<T: Element>(path: &Path, max_rows: usize) -> Result<(usize, Vec<T>), Failure> {
     let mut reader = open::<T>(path, None, &[])?;
     let columns = reader.columns();
@@ -38,7 +38,7 @@ pub(super) fn read_all<T: Element>(path: &Path, max_rows: usize) -> Result<(usiz
                 assert_eq!((indptr.len(), indices.len()), (count + 1, values.len()));
                 for row in indptr.windows(2) {
                     let (start, end) = (usize::try_from(row[0]).unwrap(), usize::try_from(row[1]).unwrap());
-                    // Damaged files may name absurdly high columns; filling up is for the others.
+                    // Damaged files may name absurdly high columns; fill only the others.
                     let offset = all.len();
                     all.resize(offset + columns.min(1000), T::default());
                     for (&column, &value) in indices[start..end].iter().zip(&values[start..end]) {
@@ -59,7 +59,7 @@ pub(super) fn read_all<T: Element>(path: &Path, max_rows: usize) -> Result<(usiz
     }
 }
 
-/// Numbers that look random and are the same everywhere.
+/// Reproducible pseudo-random numbers.
 pub(super) struct Numbers(u64);
 
 impl Numbers {
@@ -145,7 +145,7 @@ fn files_that_cannot_be_opened_are_named() {
     };
     assert!(
         refuse(&scratch.path)
-            .contains("known are .npy, .csv, .data, .dat, .parquet, .pq, .libsvm, .svm, .svmlight, .idx and .idx.gz")
+            .contains("expected .npy, .csv, .data, .dat, .parquet, .pq, .libsvm, .svm, .svmlight, .idx or .idx.gz")
     );
     assert!(refuse(Path::new("table")).contains("known are"));
     for name in ["x.npy", "x.CSV", "x.data", "x.parquet", "x.svm", "x.idx", "x.idx.gz", "x-idx3-ubyte"] {
@@ -165,7 +165,7 @@ fn files_that_cannot_be_opened_are_named() {
     assert_eq!(failure.to_string(), "no/such/x.csv: the folder no/such does not exist; create it first");
 }
 
-/// Damages a file in every way that comes to mind and reads it: rows or a failure, but no panic.
+/// Damages a file in many ways and reads it: the result is rows or a failure, never a panic.
 pub(super) fn read_damaged(name: &str, whole: &[u8], tries: usize) {
     let mut numbers = Numbers::new(whole.len() as u64);
     let scratch = Scratch::new(name, whole);
@@ -178,7 +178,7 @@ pub(super) fn read_damaged(name: &str, whole: &[u8], tries: usize) {
                 let byte = numbers.below(whole.len());
                 bytes[byte] ^= 1 << numbers.below(8);
             }
-            // Headers and footers are where a byte matters most.
+            // A byte matters most in headers and footers.
             2 => {
                 let near = numbers.below(whole.len().min(400));
                 let byte = if attempt % 8 == 2 { near } else { whole.len() - 1 - near };

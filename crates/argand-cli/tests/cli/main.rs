@@ -1,6 +1,6 @@
-//! The command line as its users meet it: the real program, real files, exit codes and messages.
+//! The command line from the user's side: the real program, real files, exit codes and messages.
 //!
-//! One program for all suites: each of its own would be linked with everything again.
+//! All suites share one binary: separate ones would each link everything again.
 #![allow(unreachable_pub, missing_docs, reason = "a test has no users")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

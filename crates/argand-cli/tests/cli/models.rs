@@ -1,4 +1,4 @@
-//! `argand fit`, `predict` and `evaluate` as their users meet them.
+//! `argand fit`, `predict` and `evaluate` from the user's side.
 
 use std::fs;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray};
 use crate::support::*;
 
 /// Points in the plane, away from the axes, and whether their coordinates have the same sign: no line separates the two
-/// classes, a polynomial of degree 2 does.
+/// classes, but a polynomial of degree 2 does.
 fn points(rows: usize, seed: u64) -> (Table, Vec<bool>) {
     let mut stream = Stream::new(seed, Purpose::Sample, 9, 0);
     let mut coordinate = || {
@@ -36,20 +36,20 @@ fn labelled_csv(table: &Table, labels: &[&str]) -> String {
     "x,kind,y\n".to_owned() + &lines.collect::<String>()
 }
 
-/// The same as a Parquet file.
+/// The same table as a Parquet file.
 fn labelled_parquet(table: &Table, labels: &[&str]) -> Vec<u8> {
     let column = |index: usize| Arc::new(table.rows().map(|row| row[index]).collect::<Float64Array>()) as ArrayRef;
     let labels: ArrayRef = Arc::new(StringArray::from(labels.to_vec()));
     parquet(&RecordBatch::try_from_iter([("x", column(0)), ("kind", labels), ("y", column(1))]).unwrap())
 }
 
-/// An NPY file of one dimension.
+/// A one-dimensional NPY file.
 fn npy_column(dtype: &str, rows: usize, data: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({rows},), }}");
     [b"\x93NUMPY\x01\x00\x76\x00", format!("{header:<117}\n").as_bytes(), data].concat()
 }
 
-/// A workspace with 300 labelled rows to learn from and 200 others.
+/// A workspace with 300 labelled training rows and 200 others.
 fn workspace() -> (Workspace, Vec<bool>) {
     let workspace = Workspace::new();
     let (train, same) = points(300, 1);
@@ -62,7 +62,7 @@ fn workspace() -> (Workspace, Vec<bool>) {
     (workspace, same)
 }
 
-/// One line of what `evaluate` or `info` printed.
+/// One line printed by `evaluate` or `info`.
 fn value<'a>(text: &'a str, name: &str) -> &'a str {
     let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
     assert!(line.is_some(), "{name} is missing in {text}");
@@ -75,8 +75,8 @@ fn number(text: &str, name: &str) -> f64 {
 
 const SOFTMAX: &str = "--model softmax --epochs 6 --learning-rate 0.05 --batch 16";
 
-/// The same rows and labels as UCI's and MNIST's files have them: text without a header, the label in its first column, and
-/// small whole numbers in gzip with labels in another file.
+/// The same rows and labels in the style of UCI's and MNIST's files: text without a header and with the label first, and
+/// gzipped small whole numbers with labels in another file.
 #[test]
 fn files_of_uci_and_mnist_are_learnt_from() {
     let (workspace, _) = workspace();
@@ -115,7 +115,7 @@ fn files_of_uci_and_mnist_are_learnt_from() {
     }
     assert_eq!(errors[0], errors[1]);
 
-    // Rows without labels are taken whole: a number does not tell whether a column has labels.
+    // Rows without labels keep all columns: a number does not tell whether a column holds labels.
     workspace
         .succeed("fit train.data --labels 0 --validation test.data --model ridge -o m --features 64 --gamma 0.001");
     workspace.succeed("predict m test-bare.data -o p.csv");
@@ -128,8 +128,8 @@ fn files_of_uci_and_mnist_are_learnt_from() {
     workspace.refuse(&fit("3"), &["train.data: line 1, field 1"]);
     workspace.refuse(&fit("test-images-idx3-ubyte.gz"), &["train.data: line 1, field 1"]);
     let fit = |labels: &str| format!("fit train-bare.data --labels {labels} --model gp -o out.npy --features 64");
-    workspace.refuse(&fit("2"), &["--labels: there is neither a column nor a file 2"]);
-    workspace.refuse(&fit("test-images-idx3-ubyte.gz"), &["has 2 columns; labels are one column"]);
+    workspace.refuse(&fit("2"), &["--labels: expected a column or a file, found neither named 2"]);
+    workspace.refuse(&fit("test-images-idx3-ubyte.gz"), &["has 2 columns; expected one column of labels"]);
     workspace.refuse("predict m test-bare.data -o out.idx", &["out.idx: IDX files are only read; write .npy"]);
 }
 
@@ -142,7 +142,7 @@ fn every_model_learns_and_says_so() {
         assert_eq!(value(&evaluated, "rows"), "200");
         assert!(number(&evaluated, "error") < 0.03, "{model}: {evaluated}");
 
-        // Labels come back as they were, in every format, whether or not the file still has its own.
+        // Labels come back unchanged in every format, whether or not the file still has its own.
         for input in ["test.csv", "test.npy"] {
             for output in ["p.csv", "p.npy", "p.parquet"] {
                 workspace.succeed(&format!("predict m {input} -o {output}"));
@@ -200,7 +200,7 @@ fn labels_are_the_same_in_every_file() {
         workspace.succeed(&format!("fit train.npy --labels {labels} --model ridge -o m --features 16"));
         assert_eq!(workspace.read("m"), workspace.read("first"), "{labels}");
     }
-    // Sparse rows, and whole numbers that stay such.
+    // Sparse rows, and whole numbers that stay whole.
     workspace.succeed("fit y.libsvm --labels y.libsvm --model ridge -o m --features 16");
     workspace.succeed("predict m train.npy -o p.npy --quiet");
     let predicted = workspace.read("p.npy");
@@ -208,7 +208,7 @@ fn labels_are_the_same_in_every_file() {
     assert!(predicted[128..].as_chunks().0.iter().all(|&item| [7, -1].contains(&i64::from_le_bytes(item))));
     let info = workspace.succeed("info m").stdout;
     assert_eq!(value(&info, "predicts"), "2 classes: -1, 7");
-    // A column of either format is the same, too.
+    // A label column gives the same result in either format.
     workspace.succeed("fit train.csv --labels kind --model ridge -o first --features 16");
     workspace.succeed("fit train.parquet --labels kind --model ridge -o m --features 16");
     assert_eq!(workspace.read("m"), workspace.read("first"));
@@ -264,7 +264,7 @@ fn numbers_are_predicted_as_the_library_does() {
 #[test]
 fn options_are_chosen_on_validation_rows() {
     let (workspace, _) = workspace();
-    // An absurd noise is not chosen, from a file or from rows that are held out.
+    // An absurd noise is not chosen, by a validation file or by held-out rows.
     for validation in ["test.csv", "0.25"] {
         let fit = format!("fit train.csv --labels kind --model gp --features 32 --validation {validation} -o m");
         let answer = workspace.succeed(&format!("{fit} --alpha 1e9,0.01"));
@@ -277,12 +277,12 @@ fn options_are_chosen_on_validation_rows() {
     for validation in ["--validation test.csv", "--validation 0.25", ""] {
         workspace.succeed(&format!("fit train.csv --labels kind --model ridge --features 32 {validation} -o m"));
         let lambda = number(&workspace.succeed("info m").stdout, "lambda");
-        // Penalties to choose from go from 1e-12 to 1 times the largest eigenvalue, which is about 100 here.
+        // Candidate penalties range from 1e-12 to 1 times the largest eigenvalue, about 100 here.
         assert!((1e-11..1e3).contains(&lambda), "{lambda}");
         let evaluated = workspace.succeed("evaluate m test.csv --labels kind").stdout;
         assert!(number(&evaluated, "error") < 0.2, "{evaluated}");
     }
-    // Rows that are held out are not learnt from: the models differ, and the file says as much with a file of its own.
+    // Held-out rows are not trained on: the models differ. A validation file leaves the model the same.
     workspace.succeed("fit train.csv --labels kind --model ridge --lambda 1 --features 32 -o all");
     workspace.succeed("fit train.csv --labels kind --model ridge --lambda 1 --features 32 -o rest --validation 0.5");
     workspace
@@ -295,7 +295,7 @@ fn options_are_chosen_on_validation_rows() {
 fn rows_are_scaled_when_learning_and_when_predicting() {
     let (workspace, _) = workspace();
     let mut models = Vec::new();
-    // Less their smallest values and on the circle, only the angle is left of the points: that mixes some.
+    // Shifted to be non-negative and scaled to the circle, points keep only their angle: some classes mix.
     for (scaling, most) in [("none", 0.05), ("unit", 0.05), ("non-negative", 0.3), ("standard", 0.05)] {
         let kernel = "--degree 3 --gamma 0.5 --coef0 0.5 --features 128";
         workspace.succeed(&format!("fit train.csv --labels kind --model gp -o m {kernel} --scaling {scaling}"));
@@ -339,7 +339,7 @@ fn training_that_was_killed_goes_on() {
     let resumed = workspace.succeed(&format!("{fit} -o m --checkpoint state")).stderr;
     assert!(resumed.starts_with(&format!("epoch {}/40: ", epochs + 1.0)), "{resumed}");
     assert_eq!(workspace.read("m"), workspace.read("whole"));
-    // What is complete needs no more training, and can be continued.
+    // A complete state needs no more training, and can be continued.
     let again = workspace.succeed(&format!("{fit} -o again --checkpoint state")).stderr;
     assert!(!again.contains("epoch "), "{again}");
     assert_eq!(workspace.read("again"), workspace.read("whole"));
@@ -348,18 +348,15 @@ fn training_that_was_killed_goes_on() {
     workspace.succeed(&format!("{} -o fresh", fit.replace("40", "42")));
     assert_eq!(workspace.read("more"), workspace.read("fresh"));
 
-    // It is the state of this training and of no other.
+    // The state belongs to this run only.
     let state = workspace.read("state");
     for other in
         ["--seed 3", "--batch 8", "--learning-rate 0.5", "--l2", "--signed-sqrt", "--degree 3", "--scaling unit"]
     {
-        workspace.refuse(
-            &format!("{fit} {other} -o out.npy --checkpoint state"),
-            &["state: is the state of another training"],
-        );
+        workspace.refuse(&format!("{fit} {other} -o out.npy --checkpoint state"), &["state: belongs to another run"]);
     }
     let other = fit.replace("--validation 0.2", "--validation test.csv");
-    workspace.refuse(&format!("{other} -o out.npy --checkpoint state"), &["state: is the state of another training"]);
+    workspace.refuse(&format!("{other} -o out.npy --checkpoint state"), &["state: belongs to another run"]);
     workspace.refuse(&format!("{fit} -o out.npy --checkpoint state"), &["state: holds 42 epochs", "--epochs 40"]);
     workspace.write("state", &state[..state.len() - 1]);
     workspace.refuse(&format!("{fit} -o out.npy --checkpoint state"), &["state: ", "damaged"]);
@@ -400,13 +397,13 @@ fn mistakes_are_named_before_any_work() {
             "fit only.csv --labels only.csv",
             &["only.csv: line 2, field 1 (counted from 1) has \"a\" instead of a number"][..],
         ),
-        ("fit train.csv --labels kind", &["--labels: kind is a file and a column of train.csv; write ./kind"]),
-        ("fit train.csv --labels nothing", &["--labels: there is neither a column nor a file nothing"]),
+        ("fit train.csv --labels kind", &["--labels: kind is both a file and a column of train.csv; write ./kind"]),
+        ("fit train.csv --labels nothing", &["--labels: expected a column or a file, found neither named nothing"]),
         ("fit train.npy --labels short.csv", &["short.csv: has 2 labels for 300 rows"]),
         ("fit train.npy --labels headless.csv", &["headless.csv: has 299 labels for 300 rows; a first line of text"]),
         ("fit train.npy --labels long.csv", &["long.csv: has more labels than the 300 rows"]),
         ("fit train.npy --labels one.csv", &["one.csv: has labels of 1 classes"]),
-        ("fit train.npy --labels train.npy", &["train.npy: has 2 columns; labels are one column"]),
+        ("fit train.npy --labels train.npy", &["train.npy: has 2 columns; expected one column of labels"]),
         ("fit train.npy --labels test.csv", &["test.csv: has 3 columns"]),
     ] {
         workspace.refuse(&format!("{arguments} --model ridge -o out.npy"), words);

@@ -17,7 +17,7 @@ fn with_unit_rows(rows: usize, columns: usize) -> Workspace {
     workspace
 }
 
-/// The recommended command is what the table says, and works.
+/// The recommended command matches the table and works.
 #[test]
 fn a_plan_is_a_table_and_a_command() {
     let workspace = with_unit_rows(300, 12);
@@ -51,7 +51,7 @@ fn a_plan_for_programs_is_json() {
     assert_eq!((spec.features, spec.kernel.degree, spec.inputs.as_slice()), (64, 2, &[6, 6][..]));
 }
 
-/// Only a sample of many rows is kept, and every row has the same chance to be in it.
+/// Only a sample of many rows is kept, and every row is equally likely to be in it.
 #[test]
 fn many_rows_are_sampled() {
     let workspace = with_unit_rows(9000, 3);
@@ -93,7 +93,7 @@ fn plans_that_cannot_be_made_are_refused() {
     ] {
         workspace.refuse(arguments, words);
     }
-    // The table is shown all the same.
+    // The table is shown anyway.
     let answer =
         workspace.run("plan unit.npy --target-error 1e-9 --max-features 64 --save-spec s.json --method gaussian");
     assert_eq!((answer.code, workspace.names()), (Some(2), vec!["unit.npy".to_owned()]), "{answer:?}");
@@ -116,11 +116,11 @@ fn verify_says_that_sketches_agree_with_theory() {
         "{}",
         answer.stdout
     );
-    // No closed form, and a bias that is known.
+    // No closed form, but a known bias.
     let arguments = "verify unit.npy --degree 3 --gamma 0.5 --coef0 0.5 --features 32 --sketches 200";
     let answer = workspace.succeed(&format!("{arguments} --method chain-ctr-product-srht,srf"));
     assert!(answer.stdout.contains("no formula") && answer.stdout.contains("biased, by"), "{}", answer.stdout);
-    // Nothing is claimed that so few sketches cannot show.
+    // So few sketches support no claim.
     let answer = workspace.succeed("verify unit.npy --degree 9 --features 32 --sketches 50 --method gaussian");
     assert!(answer.stdout.contains("not judged") && answer.stdout.contains("would do"), "{}", answer.stdout);
     workspace.succeed("plan unit.npy --degree 2 --features 32 --save-spec s.json");

@@ -72,7 +72,7 @@ fn bad_arguments_are_named() {
         ("--threads 0", &["--threads: expected 1 to 1024, got 0"]),
         ("--threads -1", &["--threads", "'-1'"]),
         ("--threads 100000", &["--threads: expected 1 to 1024, got 100000"]),
-        // p·D·d beyond the limit, and beyond what can be counted.
+        // p·D·d beyond the limit, and beyond 64 bits.
         ("--features 2147483648", &["lower features or degree", "--memory-limit"]),
         ("--features 2147483648 --degree 4294967295", &["lower features or degree", "--memory-limit"]),
         ("--features 1000000 --method gaussian --memory-limit 10", &["the limit of 10485760", "--memory-limit"]),
@@ -98,10 +98,10 @@ fn files_that_cannot_be_are_named() {
         ("transform x.npy none.parquet -o out.npy", &["none.parquet: cannot open"]),
         ("transform folder.csv -o out.npy", &["folder.csv: is a folder"]),
         ("transform x.npy/x.csv -o out.npy", &["x.npy/x.csv: cannot open"]),
-        ("transform x.txt -o out.npy", &["x.txt: the ending names no known format", ".parquet"]),
-        ("transform - -o out.npy", &["-: the ending names no known format"]),
-        ("transform x.npy -o out.txt", &["out.txt: the ending names no known format"]),
-        ("transform x.npy -o out", &["out: the ending names no known format"]),
+        ("transform x.txt -o out.npy", &["x.txt: unknown file extension", ".parquet"]),
+        ("transform - -o out.npy", &["-: unknown file extension"]),
+        ("transform x.npy -o out.txt", &["out.txt: unknown file extension"]),
+        ("transform x.npy -o out", &["out: unknown file extension"]),
         ("transform x.npy -o out.libsvm", &["out.libsvm: LIBSVM files are only read"]),
         ("transform x.npy -o no/out.npy", &["no/out.npy: the folder no does not exist"]),
         ("transform x.npy -o folder.csv", &["folder.csv: is a folder"]),
@@ -155,7 +155,7 @@ fn specs_that_do_not_fit_are_named() {
     workspace.refuse("info s.json", &["s.json: is not a spec file"]);
     workspace.write("s.json", good.replace(": 8", ": 1048576").replace(": 2,", ": 1000000,"));
     workspace.refuse("transform x.npy -o out.npy --spec s.json", &["the limit of 4294967296", "--memory-limit"]);
-    // For other columns, or another number of tables.
+    // Another number of columns or of tables.
     workspace.write("s.json", Spec::polynomial(2).with_degree(2).with_features(8).to_json());
     workspace.write("two.json", Spec::tensor_product(&[3, 3]).with_features(8).to_json());
     for input in INPUTS {
@@ -176,7 +176,7 @@ fn numbers_that_are_not_finite_are_named() {
     let workspace = Workspace::new();
     for input in INPUTS {
         for (value, word) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (f64::NEG_INFINITY, "-inf")] {
-            // Of two, the first counts.
+            // The first of two is reported.
             let table = Table::new(6, 3).with(2, 1, value).with(4, 0, f64::NAN);
             workspace.write(input, table.file(input));
             let message = format!("{input}: row 2, column 1 (both counted from 0) is {word};");
@@ -186,7 +186,7 @@ fn numbers_that_are_not_finite_are_named() {
             workspace.refuse(&format!("transform {input} -o out.npy --dtype f64"), &[&message]);
         }
     }
-    // In another than the first factor.
+    // In a factor other than the first.
     workspace.write("y.csv", Table::new(6, 3).csv());
     workspace.refuse("transform y.csv x.npy -o out.npy", &["x.npy: row 2, column 1"]);
     // Finite, but not in f32.
@@ -201,7 +201,7 @@ fn numbers_that_are_not_finite_are_named() {
 #[test]
 fn the_last_row_of_many_is_checked_too() {
     let workspace = Workspace::new();
-    // A row takes 4 kB with its features, and a block has 16 MB.
+    // A row takes 4 kB with its features, and a block 16 MB.
     let flags = "-o out.npy --features 1022 --method rademacher --save-spec s.json";
     let (table, last) = (Table::new(9001, 2), 9000);
     for input in INPUTS {
@@ -271,7 +271,7 @@ fn malformed_files_are_refused() {
     refuse("x.csv", b"1,2\n3,\n", "line 2, field 2 (counted from 1) has nothing");
     refuse("x.csv", b"1,2\n\n3,4\n", "line 2 (counted from 1) is blank");
     refuse("x.csv", b"1;2\n3;4\n", "\"3;4\" instead of a number");
-    // A row is not taken for a header because one of its numbers is misspelt.
+    // A row with a misspelt number is not taken for a header.
     refuse("x.csv", b"1,NA,3\n4,5,6\n", "line 1, field 2 (counted from 1) has \"NA\" beside numbers");
     refuse("x.libsvm", b"1 1:1\n1 2:1 1:1\n", "line 2 (counted from 1) has index 1 after 2");
     refuse("x.libsvm", b"1 0:1\n", "line 1 (counted from 1) has index 0");
@@ -285,7 +285,7 @@ fn malformed_files_are_refused() {
             refuse(input, &whole[..length], "");
         }
     }
-    // Each format in the place of another.
+    // Each format under the name of another.
     for (name, other) in INPUTS.iter().flat_map(|name| INPUTS.map(|other| (*name, other))) {
         if name != other {
             refuse(name, &Table::new(6, 3).file(other), "");
@@ -305,7 +305,7 @@ fn inputs_must_have_equally_many_rows() {
     refuse(["a.parquet", "b.libsvm"], [4, 5], "b.libsvm: has 5 rows; a.parquet has 4");
     refuse(["a.csv", "b.csv"], [5, 4], "b.csv: has only 4 rows");
     refuse(["a.npy", "b.csv"], [4, 5], "a.npy: has only 4 rows");
-    // Where the shorter one ends, a block ends.
+    // The shorter one ends with a block.
     refuse(["a.csv", "b.npy"], [4096, 4097], "a.csv: has only 4096 rows");
     refuse(["a.csv", "b.npy"], [8193, 8192], "b.npy: has only 8192 rows");
 }

@@ -1,4 +1,4 @@
-//! The page of `argand reproduce`, looked at in a real browser. Screenshots stay in `target/tmp/report`.
+//! The page of `argand reproduce`, checked in a real browser. Screenshots stay in `target/tmp/report`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How somebody looks at the page.
+/// A way of viewing the page.
 #[derive(Clone, Copy)]
 struct View {
     name: &'static str,
@@ -21,7 +21,7 @@ const DESKTOP: View = View { name: "desktop", width: 1200, dark: false };
 const PHONE: View = View { name: "phone", width: 390, dark: false };
 const PHONE_AT_NIGHT: View = View { name: "phone-dark", width: 390, dark: true };
 
-/// A file name that would be markup if it were not escaped.
+/// A file name that would be markup if not escaped.
 const TABLE: &str = "<i>mine&co";
 
 #[test]
@@ -41,7 +41,7 @@ fn the_report_looks_right() {
         let picture = browser.photograph(&folder, "report.html", view, &seen);
         assert_eq!(picture_faults(&picture, &folder, view), [""; 0], "{}", view.name);
     }
-    // Eyes that see nothing would find no fault here, either.
+    // A check that sees nothing would find no fault here, either.
     let page = fs::read_to_string(folder.join("report.html")).unwrap();
     let broken = page.replace("prefers-color-scheme: dark", "prefers-color-scheme: neither").replace(
         "</main>",
@@ -97,7 +97,7 @@ fn reproduce(folder: &Path) -> Vec<String> {
     list.lines().map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
 }
 
-/// What is on the page that is no fault in itself.
+/// Facts about the page that are not faults in themselves.
 fn check_contents(seen: &Value, items: &[String], view: View) {
     let sections = seen["sections"].as_array().unwrap();
     let names: Vec<&str> = sections.iter().map(|section| section["id"].as_str().unwrap()).collect();
@@ -118,14 +118,14 @@ fn check_contents(seen: &Value, items: &[String], view: View) {
     let charts = seen["charts"].as_array().unwrap();
     assert!(charts.len() > 12, "{} charts", charts.len());
     for chart in charts {
-        // On phones charts are below each other, and on desktops beside each other.
+        // Charts stack on phones and sit side by side on desktops.
         let widths = if view.width < 500 { 300.0..390.0 } else { 400.0..500.0 };
         assert!(widths.contains(&chart["width"].as_f64().unwrap()), "{}: {chart}", view.name);
         assert!(chart["label"].as_str().unwrap().contains(" over "), "{chart}");
     }
 }
 
-/// What is wrong with the pixels of a screenshot, in words.
+/// Faults in the pixels of a screenshot, in words.
 fn picture_faults(file: &Path, folder: &Path, view: View) -> Vec<String> {
     let mut decoder = png::Decoder::new(std::io::BufReader::new(File::open(file).unwrap()));
     decoder.set_transformations(png::Transformations::ALPHA | png::Transformations::STRIP_16);
@@ -146,7 +146,7 @@ fn picture_faults(file: &Path, folder: &Path, view: View) -> Vec<String> {
     }
     let colours = line_colours(folder);
     assert!(colours.len() >= 6, "{colours:?}");
-    // Greys are lightened for dark pages.
+    // Dark pages lighten greys.
     for colour in colours.into_iter().filter(|colour| !view.dark || colour[0] != colour[1]) {
         if like(colour) < 100 {
             faults.push(format!("no line in {colour:?}"));
@@ -170,7 +170,7 @@ fn line_colours(folder: &Path) -> BTreeSet<[u8; 3]> {
     colours
 }
 
-/// What is wrong with the page, in words.
+/// Faults of the page, in words.
 fn faults(seen: &Value, view: View) -> Vec<String> {
     let mut faults: Vec<String> =
         seen["faults"].as_array().unwrap().iter().map(|fault| fault.as_str().unwrap().to_owned()).collect();
@@ -182,7 +182,7 @@ fn faults(seen: &Value, view: View) -> Vec<String> {
     faults
 }
 
-/// Chromium without a window.
+/// Headless Chromium.
 struct Browser(&'static str);
 
 impl Browser {
@@ -192,7 +192,7 @@ impl Browser {
         ["chromium", "chromium-browser", "google-chrome"].iter().find(works).map(|name| Self(name))
     }
 
-    /// Opens the page in a frame as wide as the screen (windows have a least width), and answers what is there.
+    /// Opens the page in a frame as wide as the screen (windows have a minimum width) and returns the findings.
     fn look(&self, folder: &Path, page: &str, view: View) -> Value {
         let dom = self.open(folder, page, view, 800, "--dump-dom");
         let found = dom.split_once("<pre id=\"seen\">").and_then(|(_, rest)| rest.split_once("</pre>"));
@@ -207,7 +207,7 @@ impl Browser {
         serde_json::from_str(&found).unwrap()
     }
 
-    /// A screenshot of all of the page.
+    /// A screenshot of the whole page.
     fn photograph(&self, folder: &Path, page: &str, view: View, seen: &Value) -> PathBuf {
         let file = folder.join(format!("{}.png", view.name));
         let height = u32::try_from(seen["height"].as_u64().unwrap()).unwrap();
@@ -215,7 +215,7 @@ impl Browser {
         file
     }
 
-    /// What the browser prints.
+    /// The output of the browser.
     fn open(&self, folder: &Path, page: &str, view: View, height: u32, action: &str) -> String {
         let frame = FRAME.replace("PAGE", page).replace("WIDTH", &view.width.to_string());
         fs::write(folder.join("frame.html"), frame).unwrap();
@@ -254,7 +254,7 @@ impl Browser {
     }
 }
 
-/// A page around the page, which measures it as it is rendered.
+/// A page that frames the page and measures it as rendered.
 const FRAME: &str = r#"<!doctype html>
 <meta charset="utf-8">
 <meta name="color-scheme" content="light dark">

@@ -1,4 +1,4 @@
-//! `argand reproduce` as its users meet it.
+//! `argand reproduce` from the user's side.
 
 use std::fs;
 use std::process::Stdio;
@@ -47,12 +47,12 @@ fn the_list_names_every_item() {
     }
 }
 
-/// Killed in the middle, and started again with another number of threads: the same numbers as without, and no unit twice.
+/// A run killed midway and restarted with another number of threads gives the same numbers and repeats no unit.
 #[test]
 fn an_interrupted_run_goes_on() {
     let workspace = Workspace::new();
     workspace.succeed(&format!("reproduce gp {SMALL} --threads 2 -o whole"));
-    // Whole ones: others are being written under temporary names.
+    // Count complete files; others are written under temporary names.
     let units = |folder: &str| {
         let files = fs::read_dir(workspace.path(folder).join("units/gp")).into_iter().flatten();
         files.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|ending| ending == "json")).count()
@@ -78,7 +78,7 @@ fn an_interrupted_run_goes_on() {
     assert_eq!(lines, done);
     workspace.succeed(&format!("reproduce gp {SMALL} --threads 2 -o cut"));
     assert_eq!(csv(&workspace, "cut/gp.csv"), csv(&workspace, "whole/gp.csv"));
-    // The CSV alone is enough to go on from, too.
+    // The CSV alone is enough to resume, too.
     fs::create_dir(workspace.path("from-csv")).unwrap();
     fs::copy(workspace.path("whole/gp.csv"), workspace.path("from-csv/gp.csv")).unwrap();
     workspace.succeed(&format!("reproduce gp {SMALL} --finished -o from-csv"));
@@ -86,7 +86,7 @@ fn an_interrupted_run_goes_on() {
     assert_eq!(workspace.read("from-csv/gp-digits-standard.svg"), workspace.read("whole/gp-digits-standard.svg"));
 }
 
-/// Sets and features that were run apart are shown together, and a damaged CSV is not taken for truth.
+/// Separate runs for datasets and features are shown together, and a damaged CSV is not trusted.
 #[test]
 fn runs_add_up() {
     let workspace = Workspace::new();
@@ -151,7 +151,7 @@ fn mistakes_are_explained_before_any_work() {
         workspace.refuse(arguments, words);
         assert!(!workspace.path("reproduced").exists(), "{arguments}");
     }
-    // What is wrong with an item is found before its first unit.
+    // Faults of an item are found before its first unit.
     workspace.refuse("reproduce gp --dataset digits --features 63 --quiet", &["--features", "even"]);
     workspace.refuse("reproduce gp --dataset digits --finished --quiet", &["nothing is finished"]);
     assert_eq!(fs::read_dir(workspace.path("reproduced/units/gp")).map_or(0, Iterator::count), 0);

@@ -1,4 +1,4 @@
-//! What the suites share: a folder to work in, and tables to put there.
+//! Shared by the suites: a working folder, and tables to put there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,12 +16,12 @@ use flate2::write::GzEncoder;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-/// A folder of its own, in which the program runs.
+/// A temporary folder in which the program runs.
 pub struct Workspace {
     pub folder: tempfile::TempDir,
 }
 
-/// What the program answered.
+/// The program's answer.
 #[derive(Debug)]
 pub struct Answer {
     pub code: Option<i32>,
@@ -53,7 +53,7 @@ impl Workspace {
         fs::read(self.path(name)).unwrap()
     }
 
-    /// All files and what is in them.
+    /// All files and their contents.
     pub fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         let files = fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap());
         files
@@ -66,7 +66,7 @@ impl Workspace {
         self.contents().into_keys().collect()
     }
 
-    /// The program with arguments that spaces separate, in this folder.
+    /// The program in this folder, with arguments separated by spaces.
     pub fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_argand"));
         command.args(arguments.split_whitespace()).current_dir(self.folder.path()).stdin(Stdio::null());
@@ -86,7 +86,7 @@ impl Workspace {
         answer
     }
 
-    /// Runs a command that must be refused as the user's mistake, with a message that has all of `words`, and leave
+    /// Runs a command that must fail as the user's mistake, with a message that contains all of `words`, and leave
     /// every file as it was: without an `out.npy` and with one.
     pub fn refuse(&self, arguments: &str, words: &[&str]) {
         for existing in [false, true] {
@@ -104,7 +104,7 @@ impl Workspace {
     }
 }
 
-/// A table of numbers that `f32` has exactly, some of them negative or zero.
+/// A table of numbers exact in `f32`, some of them negative or zero.
 #[derive(Clone)]
 pub struct Table {
     pub columns: usize,
@@ -117,7 +117,7 @@ impl Table {
         Self { columns, values: (0..rows * columns).map(value).collect() }
     }
 
-    /// The same table with another number in one place.
+    /// The same table with one number replaced.
     pub fn with(&self, row: usize, column: usize, value: f64) -> Self {
         let mut table = self.clone();
         table.values[row * self.columns + column] = value;
@@ -138,7 +138,7 @@ impl Table {
         self.rows().map(line).collect::<String>().into_bytes()
     }
 
-    /// Zeros are left out, so that the last column needs another number somewhere.
+    /// Zeros are left out, so the last column needs a nonzero number somewhere.
     pub fn libsvm(&self) -> Vec<u8> {
         let line = |row: &[f64]| {
             let entries = row.iter().enumerate().filter(|&(_, &value)| value != 0.0);
@@ -156,14 +156,14 @@ impl Table {
         )
     }
 
-    /// In gzip.
+    /// Gzipped.
     pub fn idx(&self) -> Vec<u8> {
         let shape = [self.rows().len(), self.columns].map(|size| u32::try_from(size).unwrap().to_be_bytes());
         let values: Vec<u8> = self.values.iter().flat_map(|value| value.to_be_bytes()).collect();
         gzip(&[&[0, 0, 0x0e, 2], shape.as_flattened(), &values].concat())
     }
 
-    /// The bytes of a file in the format that its name ends with.
+    /// The bytes of a file in the format of its extension.
     pub fn file(&self, name: &str) -> Vec<u8> {
         match Path::new(name).extension().and_then(|ending| ending.to_str()) {
             Some("npy") => self.npy(),
@@ -174,7 +174,7 @@ impl Table {
         }
     }
 
-    /// What the library makes of the rows.
+    /// The library's features of the rows.
     pub fn features(&self, spec: &Spec) -> Vec<f32> {
         spec.sketch().unwrap().transform(&[self.view(&self.singles())]).unwrap()
     }

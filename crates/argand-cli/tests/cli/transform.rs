@@ -1,4 +1,4 @@
-//! What the commands compute and say.
+//! What the commands compute and print.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -43,7 +43,7 @@ fn every_input_goes_to_every_output() {
         assert_eq!(bits(&parse_csv(&workspace.read("z.csv"), 10)), expected, "{input}");
         assert_eq!(bits(&parse_parquet(&workspace.path("z.parquet"), 10)), expected, "{input}");
     }
-    // What was written can be read.
+    // The output can be read back.
     for input in OUTPUTS {
         workspace.succeed(&format!("transform {input} -o again.npy --features 4"));
         workspace.succeed(&format!("transform {input} -o again-{input} --features 4"));
@@ -142,18 +142,18 @@ fn awkward_but_right() {
     // γ = ν = 0: the kernel is zero, and so are the features.
     workspace.succeed("transform one.csv -o z.npy --features 2 --gamma 0");
     assert_eq!(parse_npy(&workspace.read("z.npy"), "<f4", 1, 2), [0.0, 0.0]);
-    // Reading is done when the output takes its place, so that it may be the input's.
+    // The output appears after reading ends, so it may replace the input.
     workspace.succeed("transform names.csv -o expected.csv --features 4");
     workspace.succeed("transform names.csv -o names.csv --features 4");
     assert_eq!(workspace.read("names.csv"), workspace.read("expected.csv"));
-    // Any name will do.
+    // Any name works.
     let name = "ünï \"çødé\" 数.csv";
     fs::copy(workspace.path("one.csv"), workspace.path(name)).unwrap();
     let status = workspace.command("transform -q --features 2 -o 出.csv").arg(name).status().unwrap();
     assert!(status.success() && workspace.names().contains(&"出.csv".to_owned()));
 }
 
-// What it says.
+// What it prints.
 
 #[test]
 fn transform_says_one_line_or_nothing() {
@@ -162,7 +162,7 @@ fn transform_says_one_line_or_nothing() {
     let answer = workspace.succeed("transform x.npy -o z.npy --features 512");
     assert_eq!(answer.stdout, "");
     assert!(answer.stderr.starts_with("z.npy: 20,000 rows x 512 features in "), "{answer:?}");
-    // A progress bar would go back and draw over itself.
+    // A progress bar would redraw itself with carriage returns.
     assert_eq!(answer.stderr.matches(['\n', '\r', '\u{1b}', '%']).collect::<String>(), "\n", "{answer:?}");
     for flag in ["--quiet", "-q"] {
         let answer = workspace.succeed(&format!("transform x.npy -o z.npy --features 8 {flag}"));
@@ -243,7 +243,7 @@ fn demo_measures_every_method() {
         let error: f64 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
         assert!(error > 0.0 && error < 2.0, "{line}");
     }
-    // The same but for the time, whatever the number of threads.
+    // The same apart from the time, whatever the number of threads.
     let errors = |flags: &str| {
         let answer = workspace.succeed(&format!("demo --rows 100 --seeds 2 --features 32 {flags}"));
         answer.stdout.lines().map(|line| line.get(..62).unwrap_or(line).to_owned()).collect::<Vec<_>>()
@@ -268,9 +268,9 @@ fn a_reader_that_leaves_early_is_no_failure() {
     }
 }
 
-// What it leaves behind when it is killed.
+// What it leaves behind when killed.
 
-/// Ends a long transform once it has written something, and returns the names that are left.
+/// Kills a long transform once it has written something, and returns the names left behind.
 #[cfg(target_os = "linux")]
 fn names_after_death(existing: &[&str], output: &str, kill: impl Fn(&mut std::process::Child)) -> Vec<String> {
     use std::time::{Duration, Instant};
@@ -283,7 +283,7 @@ fn names_after_death(existing: &[&str], output: &str, kill: impl Fn(&mut std::pr
     let flags = "--method gaussian --degree 4 --features 4096 --gamma 0.01 --save-spec s.json";
     let mut child =
         workspace.command(&format!("transform x.npy -o {output} {flags}")).stderr(Stdio::null()).spawn().unwrap();
-    // The file has no name, but the system lists it among those that the process has open.
+    // The file has no name, but the system lists it among the process's open files.
     let descriptors = format!("/proc/{}/fd", child.id());
     let written = || {
         let entries = fs::read_dir(&descriptors).unwrap().flatten().map(|entry| entry.path());
@@ -310,7 +310,7 @@ fn names_after_death(existing: &[&str], output: &str, kill: impl Fn(&mut std::pr
 fn killed_it_leaves_nothing() {
     use rustix::fs::{Mode, OFlags};
 
-    // Without unnamed files, as on some file systems, a killed process cannot but leave its temporary one.
+    // Without unnamed files, as on some file systems, a killed process must leave its temporary file behind.
     let folder = tempfile::tempdir().unwrap();
     if rustix::fs::open(folder.path(), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR).is_err() {
         return;

@@ -25,10 +25,10 @@ pub struct Adam {
 impl Adam {
     const BETA: [f64; 2] = [0.9, 0.999];
     const EPSILON: f32 = 1e-8;
-    /// Parameters that one thread updates before it looks for more.
+    /// Parameters that a thread updates at a time.
     const CHUNK: usize = 1 << 14;
 
-    /// The state before the first step for this many parameters.
+    /// The initial state for this many parameters.
     #[must_use]
     pub fn new(parameters: usize) -> Self {
         Self { first: vec![0.0; parameters], second: vec![0.0; parameters], steps: 0 }
@@ -53,7 +53,7 @@ impl Adam {
             }
         }
         self.steps += 1;
-        // From 2⁵³ steps on both powers are zero anyhow.
+        // Beyond 2⁵³ steps both powers are zero anyway.
         let [mean_bias, square_bias] = Self::BETA.map(|beta| 1.0 - libm::pow(beta, self.steps as f64));
         let rate = f32::from_f64(learning_rate / mean_bias);
         let unbias = f32::from_f64(1.0 / square_bias);
@@ -69,8 +69,8 @@ impl Adam {
     }
 }
 
-/// A step of some parameters; tells whether all of them stay finite. Element by element and without fused operations, it
-/// gives the same bits with every instruction set.
+/// Steps some parameters; returns whether all stay finite. Element by element and without fused operations, it
+/// gives the same bits on every instruction set.
 struct Step<'a> {
     rate: f32,
     unbias: f32,

@@ -27,7 +27,7 @@ pub(super) struct Header {
 pub(crate) const KIND: &str = "softmax";
 
 impl SoftmaxClassifier {
-    /// A model of its parts.
+    /// A model from its parts.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the recipe gives another number of features than the layer takes.
@@ -44,7 +44,7 @@ impl SoftmaxClassifier {
         &self.header.recipe
     }
 
-    /// What makes probabilities of features.
+    /// The layer that turns features into probabilities.
     #[must_use]
     pub fn layer(&self) -> &SoftmaxLayer {
         &self.layer
@@ -58,7 +58,7 @@ impl SoftmaxClassifier {
             .with_f32("biases", self.layer.biases().to_vec())
     }
 
-    /// What [`SoftmaxClassifier::to_archive`] made.
+    /// Reads the result of [`SoftmaxClassifier::to_archive`].
     ///
     /// # Errors
     /// [`Error::Archive`], and as [`SoftmaxLayer::new`].

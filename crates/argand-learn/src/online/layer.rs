@@ -39,11 +39,11 @@ pub struct SoftmaxLayer {
     pub(super) parameters: Vec<f32>,
 }
 
-/// The most parameters of a layer: 1 GiB, of which training keeps five copies.
+/// The most parameters of a layer: 1 GiB; training keeps five copies.
 const MOST_PARAMETERS: usize = 1 << 28;
 
 impl SoftmaxLayer {
-    /// A layer with weights and biases zero. The loss is convex in them: no start is better.
+    /// A layer with zero weights and biases. The loss is convex, so no start is better.
     ///
     /// # Errors
     /// [`Error::Invalid`] for fewer than two classes, no features, or more than 2²⁸ parameters.
@@ -94,7 +94,7 @@ impl SoftmaxLayer {
         self.features
     }
 
-    /// What is done to the features first.
+    /// The pooling of features.
     #[must_use]
     pub fn pooling(&self) -> Pooling {
         self.pooling
@@ -126,7 +126,7 @@ impl SoftmaxLayer {
         Ok(probabilities)
     }
 
-    /// W u + b of every row, rows x classes and row-major: the logarithms of probabilities, except for a constant per row.
+    /// W u + b of every row, rows x classes and row-major: the log-probabilities up to a constant per row.
     ///
     /// # Errors
     /// As [`SoftmaxLayer::probabilities`].

@@ -1,7 +1,7 @@
 //! Online learning: a softmax classification layer on features, trained by Adam on mini-batches.
 //!
 //! A [`SoftmaxLayer`] scores classes and differentiates its loss, down to the inputs of the sketch if asked. A [`Trainer`]
-//! teaches it from a stream of blocks that the caller reads again in every epoch, so that data may be larger than memory.
+//! trains it on a stream of blocks that the caller reads again in every epoch, so data may be larger than memory.
 //! The same data, blocks and options give the same weights with any number of threads, to the last bit.
 //!
 //! # Reference

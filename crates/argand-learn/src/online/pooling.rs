@@ -1,11 +1,11 @@
-//! What is done to features before they are classified.
+//! Pooling of features before classification.
 
 use argand::Scalar;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// What is done to the features of a row before they are classified, as bilinear pooling does it.
+/// Normalisation of a row's features before classification, as in bilinear pooling.
 ///
 /// # Formula
 /// Signed square root: s = z / √(|z| + 10⁻¹⁰), which is sign(z) √|z| with a finite slope at zero. Then L2
@@ -26,7 +26,7 @@ pub struct Pooling {
 const ROOT_OFFSET: f32 = 1e-10;
 
 impl Pooling {
-    /// What it does, in words.
+    /// A description in words.
     #[must_use]
     pub fn describe(self) -> &'static str {
         match (self.signed_sqrt, self.l2) {
@@ -54,7 +54,7 @@ impl Pooling {
         }
     }
 
-    /// From gradients with respect to pooled features to gradients with respect to the `raw` ones, in place.
+    /// Turns gradients with respect to pooled features into gradients with respect to the `raw` ones, in place.
     pub(super) fn backward(self, raw: &[f32], columns: usize, gradients: &mut [f32]) {
         if self == Self::default() {
             return;
@@ -107,7 +107,7 @@ impl WithSimd for Pool<'_> {
     }
 }
 
-/// ⟨a, b⟩ in double precision, summed in an order that depends on the length alone.
+/// ⟨a, b⟩ in double precision, summed in an order that depends only on the length.
 #[inline(always)]
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
     const LANES: usize = 16;

@@ -1,4 +1,4 @@
-//! Gradients, steps and training against definitions, by hand, and across threads.
+//! Gradients, steps and training: against definitions, by hand, and across threads.
 
 use argand::rng::{Purpose, Stream};
 use argand::{Error, FeatureMap, Input, Rows, RowsMut, Scalar, Sketch, SparseRows, Spec};
@@ -32,7 +32,7 @@ fn score(layer: &SoftmaxLayer, map: &Sketch<f32>, inputs: &[Input<'_, f32>], lab
     layer.score(Rows::new(&features, inputs[0].rows(), map.output_dim())?, labels)
 }
 
-/// The loss from its definition, in double precision: no matrix products, no code shared but the sketch.
+/// The loss from its definition, in double precision: no matrix products, no shared code except the sketch.
 struct Oracle {
     sketch: Sketch<f64>,
     pooling: Pooling,
@@ -64,7 +64,7 @@ impl Oracle {
         loss / rows as f64
     }
 
-    /// Central differences with respect to all numbers that `parameters` selects.
+    /// Central differences with respect to all numbers selected by `parameters`.
     fn gradient(&mut self, parameters: fn(&mut Self) -> &mut Vec<f64>) -> Vec<f64> {
         let step = 1e-6;
         (0..parameters(self).len())
@@ -174,7 +174,7 @@ fn adam_by_hand() {
     assert_eq!(adam.steps(), 4);
 }
 
-/// Points whose class is the sign of x₁x₂, away from the axes: no line separates them, degree 2 does.
+/// Points whose class is the sign of x₁x₂, away from the axes: no line separates them, but degree 2 does.
 fn crossed(rows: usize) -> (Vec<f32>, Vec<u32>) {
     let mut stream = Stream::new(5, Purpose::Weights, 7, 0);
     let mut coordinate = || {
@@ -457,7 +457,7 @@ fn bad_input_is_named() {
     assert_eq!(adam.step(0.1, &mut [0.0], &[1e30]), Err(Error::Diverged));
 }
 
-/// A row whose features fit but whose logits do not.
+/// A row whose features fit into `f32` but whose logits do not.
 #[test]
 fn overflow_names_the_row_in_the_block() {
     let sketch = Spec::polynomial(1).with_degree(1).with_features(2).sketch::<f32>().unwrap();

@@ -1,4 +1,4 @@
-//! Training in blocks, which can be interrupted.
+//! Interruptible training in blocks.
 
 use argand::rng::{Purpose, Stream};
 use argand::{Argument, Error, FeatureMap, FileFault, Input, OwnedRows, RowsMut};
@@ -10,17 +10,17 @@ use super::pooling::Pooling;
 use crate::archive::Archive;
 use crate::blocks::FEATURES_AHEAD;
 
-/// How a [`Trainer`] trains. The default is the paper's, with three epochs of patience.
+/// Options of a [`Trainer`]. The defaults are the paper's, with three epochs of patience.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainerOptions {
     /// Rows in a mini-batch.
     pub batch: usize,
-    /// The learning rate η at the start.
+    /// The initial learning rate η.
     pub learning_rate: f64,
-    /// Epochs without a new lowest validation loss after which the learning rate is divided by 10.
+    /// Epochs without a new lowest validation loss before the learning rate is divided by 10.
     pub patience: u32,
-    /// Where the order of rows comes from.
+    /// The seed for the order of rows.
     pub seed: u64,
 }
 
@@ -31,7 +31,7 @@ impl Default for TrainerOptions {
 }
 
 impl TrainerOptions {
-    /// Checks that there is something to train with.
+    /// Checks the options.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a batch without rows, no patience, or a learning rate that is not positive.
@@ -46,12 +46,12 @@ impl TrainerOptions {
     }
 }
 
-/// What a [`Trainer`] says of an epoch.
+/// A [`Trainer`]'s report on an epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Epoch {
     /// Its number, counted from 1.
     pub number: u32,
-    /// Mean loss of the rows, each at the time it was trained on.
+    /// Mean loss of the rows, each when trained on.
     pub training_loss: f64,
     /// The loss that decides.
     pub validation_loss: f64,
@@ -66,10 +66,10 @@ pub struct Epoch {
 /// Trains a [`SoftmaxLayer`] block by block: [`Trainer::train_block`] for every block of an epoch, then
 /// [`Trainer::end_epoch`].
 ///
-/// Rows are visited in random order within a block: a stream of random numbers for every seed, epoch and block decides.
+/// Rows are visited in random order within a block, drawn from one random stream per seed, epoch and block.
 /// A block that ends with an incomplete mini-batch trains on that as well; its rows then weigh more than others.
 ///
-/// Its state can be saved at any time ([`Trainer::to_archive`]), and what is read back continues exactly as the original.
+/// Its state can be saved at any time ([`Trainer::to_archive`]) and, once read back, continues exactly as the original.
 ///
 /// # Cost
 /// Per block the features of its rows once, 2·C·D multiplications per row and one step of [`Adam`] per mini-batch.
@@ -80,7 +80,7 @@ pub struct Trainer {
     pub(super) layer: SoftmaxLayer,
     pub(super) adam: Adam,
     pub(super) learning_rate: f64,
-    /// Epochs that are complete, blocks of the present one, and the score of its rows so far.
+    /// Completed epochs, blocks of the current one, and the score of its rows so far.
     pub(super) epoch: u32,
     pub(super) block: u32,
     pub(super) rows: u64,
@@ -115,8 +115,8 @@ impl Trainer {
     /// Trains on the next block of the epoch, in mini-batches of shuffled rows.
     ///
     /// # Errors
-    /// As [`SoftmaxLayer::score`], before the first step and with everything as it was. [`Error::Overflow`] and, from
-    /// [`Adam::step`], [`Error::Diverged`] if features or training itself diverge; the trainer must not be used any more.
+    /// As [`SoftmaxLayer::score`], before the first step and with nothing changed. [`Error::Overflow`] and, from
+    /// [`Adam::step`], [`Error::Diverged`] if features or training itself diverge; the trainer is then unusable.
     pub fn train_block(
         &mut self,
         map: &(impl FeatureMap<f32> + ?Sized),
@@ -153,7 +153,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// The rows of the next block in the order in which they are visited (Fisher and Yates).
+    /// The rows of the next block in the order of visits (Fisher and Yates).
     pub(super) fn order(&self, rows: usize) -> Result<Vec<usize>, Error> {
         let count = u32::try_from(rows)
             .map_err(|_| Error::invalid(Argument::Labels, "blocks of fewer than 2^32 rows", rows))?;
@@ -166,7 +166,7 @@ impl Trainer {
     }
 
     /// Completes an epoch: keeps the weights if the validation loss is the lowest so far, and divides the learning rate
-    /// by 10 if it was not for as many epochs as the patience. Without a validation loss, the training loss decides.
+    /// by 10 after as many epochs without one as the patience. Without a validation loss, the training loss decides.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the epoch had no rows, or the loss is not a number.
@@ -192,38 +192,38 @@ impl Trainer {
         let learning_rate = self.learning_rate;
         if decayed {
             self.stagnant = 0;
-            // Never zero, however long it goes on.
+            // Never zero, however long training lasts.
             self.learning_rate = (learning_rate / 10.0).max(f64::MIN_POSITIVE);
         }
         (self.epoch, self.block, self.rows, self.loss_sum) = (number, 0, 0, 0.0);
         Ok(Epoch { number, training_loss, validation_loss, learning_rate, improved, decayed })
     }
 
-    /// Epochs that are complete.
+    /// Completed epochs.
     #[must_use]
     pub fn epochs(&self) -> u32 {
         self.epoch
     }
 
-    /// The present learning rate.
+    /// The current learning rate.
     #[must_use]
     pub fn learning_rate(&self) -> f64 {
         self.learning_rate
     }
 
-    /// How it trains.
+    /// The options.
     #[must_use]
     pub fn options(&self) -> &TrainerOptions {
         &self.options
     }
 
-    /// The layer as it is now, for example to validate it.
+    /// The current layer, for example to validate it.
     #[must_use]
     pub fn layer(&self) -> &SoftmaxLayer {
         &self.layer
     }
 
-    /// The layer of the epoch with the lowest validation loss, or as it is before the first epoch ends.
+    /// The layer of the epoch with the lowest validation loss, or the current one before the first epoch ends.
     #[must_use]
     pub fn into_best(self) -> SoftmaxLayer {
         match self.best {
@@ -255,7 +255,7 @@ struct State {
 pub const TRAINING: &str = "softmax-training";
 
 impl Trainer {
-    /// The whole state, to be saved. A [note](Archive::with_note) may say what is being trained, and on what.
+    /// The whole state, for saving. A [note](Archive::with_note) may say what is trained, and on what.
     #[must_use]
     pub fn to_archive(&self) -> Archive {
         let state = State {
@@ -282,10 +282,10 @@ impl Trainer {
         }
     }
 
-    /// The state that [`Trainer::to_archive`] saved.
+    /// Reads the state saved by [`Trainer::to_archive`].
     ///
     /// # Errors
-    /// [`Error::Archive`] if it is of something else or contradicts itself, and as [`Trainer::new`].
+    /// [`Error::Archive`] if it holds something else or is inconsistent, and as [`Trainer::new`].
     pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
         let state: State = archive.header(TRAINING)?;
         let length = SoftmaxLayer::count(state.classes, state.features)?;
@@ -308,7 +308,7 @@ impl Trainer {
     }
 }
 
-/// An error about one of the `rows` of a block that were taken out of it.
+/// Translates an error about one of the `rows` selected from a block.
 fn in_block(error: Error, rows: &[usize]) -> Error {
     match error {
         Error::Overflow { row, dtype } => Error::Overflow { row: rows[row], dtype },

@@ -14,7 +14,7 @@ pub(super) const TITLE: &str = "Probability of a large error";
 const DIM: usize = 64;
 const DEGREE: usize = 2;
 const EPSILON: f64 = 0.25;
-/// Draws of one unit of work.
+/// Draws per unit of work.
 const DRAWS: u64 = 2000;
 const METHODS: [&str; 5] = ["rademacher", "ctr-rademacher", "product-srht", "ctr-product-srht", "tensor-sketch"];
 /// The vectors, by the ratio r of their largest entry to their norm.
@@ -142,7 +142,7 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
             panels: panels.collect(),
         },
     )?;
-    // The largest D at which the best of ours still shows some errors tells most.
+    // The largest D at which the best of ours still shows errors is the most telling.
     let find = |vector: &str, method: &str, features: usize| {
         let found =
             |record: &&Record| record.vector == vector && record.method == method && record.features == features;
@@ -156,7 +156,7 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
         let of = |&method: &&str| Some(format!("{method} {:.2e}", find(vector, method, features)?.probability));
         format!("{vector}, D = {features}: {}", METHODS.iter().filter_map(of).collect::<Vec<_>>().join(", "))
     };
-    // The number of features that tells most. Where ours show no error at all, one would have been the most.
+    // The most telling number of features. Where ours show no error, count one as an upper bound.
     let factors = features.iter().filter_map(|&features| {
         let tensor = find(VECTORS[0], "tensor-sketch", features)?;
         let worst = ours.iter().filter_map(|method| find(VECTORS[0], method, features)?.large_errors.into()).max()?;
@@ -168,7 +168,7 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
             "For a vector with large entries (r = 0.58) TensorSketch fails two orders of magnitude more often than the others at large D \
              (Fig. 4 left).",
             format!("{}: {factor:.0} {found}", text(VECTORS[0], features)),
-            // With few draws there is too little to see.
+            // Few draws show too little.
             if factor >= 100.0 { Agreement::Agrees } else { Agreement::Open },
         );
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::ITEMS;
 use crate::outcome::Outcome;
 
-/// What all items have found; pictures are named as they are in the folder.
+/// The findings of all items; pictures have the names of their files in the folder.
 pub(crate) fn page(outcomes: &[Outcome]) -> String {
     let mut text = String::from("# The paper, reproduced\n");
     for outcome in outcomes {

@@ -19,11 +19,11 @@ use crate::{Context, Error, Outcome};
 /// A figure or table that can be measured again.
 #[derive(Clone, Copy)]
 pub struct Item {
-    /// What users call it.
+    /// Its name on the command line.
     pub name: &'static str,
     /// Its title.
     pub title: &'static str,
-    /// Where it is in the paper.
+    /// Its place in the paper.
     pub place: &'static str,
     /// Whether it needs data.
     pub needs_data: bool,

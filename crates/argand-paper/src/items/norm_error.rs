@@ -15,7 +15,7 @@ pub(super) const TITLE: &str = "Error of norms over the degree";
 const ROWS: usize = 128;
 const DIM: usize = 64;
 const LARGEST_DEGREE: usize = 10;
-/// Draws of one unit of work.
+/// Draws per unit of work.
 const DRAWS: u64 = 1000;
 const METHODS: [&str; 4] = ["gaussian", "ctr-gaussian", "rademacher", "ctr-rademacher"];
 
@@ -125,7 +125,7 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
             .filter(|(degree, ..)| [1, 2, 3, 5, 7, 10].contains(degree))
             .map(|(degree, ratio, error)| format!("p = {degree}: {ratio:.2} ± {error:.2}"))
             .collect();
-        // Below 1 at every p from 2 on, and falling from p = 2 to 7.
+        // Below 1 for every p ≥ 2, and falling from p = 2 to 7.
         let mut tested: Vec<(f64, f64)> =
             ratios.iter().filter(|(degree, ..)| *degree >= 2).map(|(_, ratio, error)| (ratio - 1.0, *error)).collect();
         let at = |degree: usize| ratios.iter().find(|(of, ..)| *of == degree);

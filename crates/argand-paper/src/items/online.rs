@@ -65,7 +65,7 @@ struct Record {
 pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     let data = context.datasets()?[0].load()?;
     let methods = or_usual(&context.settings.methods, &methods(&METHODS)?);
-    // The largest, where several are given for other items.
+    // The largest, if several are given for other items.
     let features = or_usual(&context.settings.features, &[context.size(512, 8192)]).into_iter().max().unwrap_or(0);
     let mut wanted = Vec::new();
     for method in &methods {
@@ -99,7 +99,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     present(context, &context.recorded(NAME, &records)?)
 }
 
-/// Rows divided by one number, so that their mean squared norm is 1: lengths still differ, as the features of the paper's data do.
+/// Rows divided by one number, so that their mean squared norm is 1: norms still differ, as in the paper's data.
 fn prepared(data: &Dataset, method: Method) -> Result<[Part; 2], Error> {
     if method == Method::Spherical {
         return data.scaled(Scaling::Unit, 0);
@@ -118,7 +118,7 @@ fn prepared(data: &Dataset, method: Method) -> Result<[Part; 2], Error> {
 fn measure(unit: &Unit, data: &Dataset) -> Result<Vec<Epoch>, Error> {
     let method: Method = unit.method.parse()?;
     let [train, test] = prepared(data, method)?;
-    // A tenth of the rows to learn from decides about the learning rate.
+    // A tenth of the training rows decides the learning rate.
     let order = shuffled(train.labels.len(), 1);
     let (validation, kept) = order.split_at(order.len() / 10);
     let [train, validation] = [train.select(kept), train.select(validation)];

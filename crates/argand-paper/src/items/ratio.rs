@@ -1,4 +1,4 @@
-//! What features cost beside what is done with them.
+//! The cost of features beside that of learning from them.
 
 use std::time::Instant;
 
@@ -120,7 +120,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     Ok(present(&context.recorded(NAME, &records)?, &data))
 }
 
-/// Seconds for all rows to learn from, on all threads.
+/// Seconds for all training rows, on all threads.
 fn measure(unit: &Unit, data: &Dataset) -> Result<f64, Error> {
     let [train, _] = data.scaled(Scaling::NonNegative, 0)?;
     let method = if let Step::Projection(method) = &unit.step { method } else { "ctr-product-srht" };
@@ -150,7 +150,7 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<f64, Error> {
             let features = pipeline.transform(&inputs)?;
             let begun = Instant::now();
             one_class(&features, &train, unit.features)?;
-            // The others are alike.
+            // The other classes cost the same.
             Ok(begun.elapsed().as_secs_f64() * data.classes as f64)
         }
     }

@@ -1,4 +1,4 @@
-//! One page with everything: figures, tables and verdicts, without any other file.
+//! One self-contained page: figures, tables and verdicts.
 
 use std::fmt::Write;
 use std::fs;
@@ -21,7 +21,7 @@ pub(crate) fn page(folder: &Path, outcomes: &[Outcome]) -> Result<String, Error>
     body.push_str(
         "</main>\n<footer><p>The numbers behind every picture are in the CSV files beside this page.</p></footer>\n",
     );
-    // The policy keeps browsers from loading or running anything, whatever got into the page.
+    // The policy keeps browsers from loading or running anything, whatever the page contains.
     Ok(format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
@@ -31,7 +31,7 @@ pub(crate) fn page(folder: &Path, outcomes: &[Outcome]) -> Result<String, Error>
     ))
 }
 
-/// What the page is, how many claims agree, and which do not.
+/// What the page shows, how many claims agree, and which do not.
 fn summary(body: &mut String, outcomes: &[Outcome]) {
     let _ = writeln!(
         body,
@@ -86,7 +86,7 @@ fn count(verdicts: &[&Verdict], agreement: Agreement) -> usize {
     verdicts.iter().filter(|verdict| verdict.agreement == agreement).count()
 }
 
-/// How often claims agree, differ and stay open, where they do.
+/// How many claims agree, differ and stay open, leaving out zeros.
 fn badges(verdicts: &[&Verdict]) -> String {
     let mut text = String::new();
     for agreement in ALL {
@@ -143,7 +143,7 @@ fn section(body: &mut String, folder: &Path, outcome: &Outcome) -> Result<(), Er
     for picture in &outcome.pictures {
         let path = folder.join(format!("{}.svg", picture.file));
         let svg = fs::read_to_string(&path).map_err(|error| Error::io(&path, "read", &error))?;
-        // The markup itself, so that text can be found and copied, takes the page's colours, and charts go below each other on phones.
+        // Inline markup: text can be found and copied and takes the page's colours, and charts stack on phones.
         let Some(Parts { columns, charts, legend }) = Parts::of(&svg) else {
             return Err(Error::File {
                 path,
@@ -164,7 +164,7 @@ fn section(body: &mut String, folder: &Path, outcome: &Outcome) -> Result<(), Er
     Ok(())
 }
 
-/// Longer tables are folded away.
+/// Longer tables start collapsed.
 const SHOWN_ROWS: usize = 20;
 
 fn table(body: &mut String, shown: &ShownTable) {
@@ -175,7 +175,7 @@ fn table(body: &mut String, shown: &ShownTable) {
     } else {
         let _ = writeln!(body, "<p class=\"caption\">{caption}</p>");
     }
-    // Those who have no pointer scroll with the keyboard.
+    // Readers without a pointer scroll with the keyboard.
     let _ = write!(body, "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{caption}\"><table>");
     let classes: Vec<&str> = (0..shown.columns.len())
         .map(|column| {
@@ -198,12 +198,12 @@ fn table(body: &mut String, shown: &ShownTable) {
     }
 }
 
-/// Whether a cell is set as a number: its first word is one, or it is empty.
+/// Whether a cell is typeset as a number: its first word is one, or it is empty.
 fn is_number(cell: &str) -> bool {
     cell.split_whitespace().next().is_none_or(|word| word == "–" || word.parse::<f64>().is_ok())
 }
 
-/// Sentences, in which lines do not break between a number and what belongs to it.
+/// Sentences without line breaks between a number and its unit or symbol.
 fn prose(text: &str) -> String {
     let together = [" = ", " ± ", " ⊗ ", " %", "Fig. ", "Sec. ", "App. ", "Table ", "Lemma ", "Theorem "];
     together.iter().fold(escape(text), |text, words| text.replace(words, &words.replace(' ', "&nbsp;")))

@@ -1,4 +1,4 @@
-//! The time for features and the error that they leave, over their number.
+//! Time and error of features, over their number.
 
 use std::time::Instant;
 
@@ -97,7 +97,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     present(context, &context.recorded(NAME, &records)?, data.columns())
 }
 
-/// The fastest of several seeds, each the faster of two runs into a buffer that is there already.
+/// The fastest of several seeds, each the faster of two runs into an existing buffer.
 fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
     let [_, test] = data.scaled(Scaling::NonNegative, 0)?;
     let mut rows = shuffled(test.labels.len(), 0);

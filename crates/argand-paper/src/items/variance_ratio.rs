@@ -1,4 +1,4 @@
-//! How much lower variances of Complex-to-Real Rademacher sketches are, pair by pair.
+//! How much lower the variance of Complex-to-Real Rademacher sketches is, pair by pair.
 
 use argand::theory::variance::{Formula, PairStatistics};
 use argand::{Base, Field, Kernel, Method, Spec};
@@ -18,7 +18,7 @@ pub(super) const TITLE: &str = "Variance of CtR-Rademacher over that of Rademach
 struct Unit {
     data: String,
     scaling: Scaling,
-    /// Of the kernel ⟨x, y⟩^p.
+    /// The degree p of the kernel ⟨x, y⟩^p.
     homogeneous_degree: usize,
     rows: usize,
 }
@@ -115,7 +115,7 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
     if ratios.is_empty() {
         return Err(Error::Data(format!("{}: no pair of rows has a variance", data.name)));
     }
-    // Pairs without any product of different coordinates have equal variances, but for rounding.
+    // Pairs without products of different coordinates have equal variances up to rounding.
     let at_most_one = ratios.partition_point(|&ratio| ratio <= 1.0 + 1e-12) as f64 / ratios.len() as f64;
     let quantiles = (0..=100).map(|percent| ratios[percent * (ratios.len() - 1) / 100]).collect();
     Ok(Found { pairs: ratios.len() as u64, at_most_one, quantiles })
@@ -188,7 +188,7 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
                 let claim = "On non-negative data no ratio is above one, and the gain grows with p.";
                 outcome.verdict(claim, found, Agreement::of(all && falls));
             } else if scaling == Scaling::Standard {
-                // What the paper says of its sets; others have nothing to agree with.
+                // The paper's claims are about its own sets; others have nothing to agree with.
                 let (claim, least) = if ["mnist", "cifar"].iter().any(|known| set.contains(known)) {
                     ("On centred MNIST and CIFAR-10 most ratios are below one, though not all.", 0.5)
                 } else {

@@ -17,7 +17,7 @@ const DIM: usize = 16;
 const DEGREES: [usize; 3] = [1, 2, 3];
 /// Fewer and more features than dimensions.
 const FEATURES: [usize; 2] = [12, 48];
-/// Draws of one unit of work.
+/// Draws per unit of work.
 const DRAWS: u64 = 2000;
 const METHODS: [&str; 9] = [
     "gaussian",
@@ -32,7 +32,7 @@ const METHODS: [&str; 9] = [
 ];
 const PAIRS: [&str; 5] = ["non-negative", "parallel", "opposite signs", "orthogonal", "sparse"];
 
-/// The two rows of every pair: of `PAIRS`, in order. The third has a < 0.
+/// The two rows of every pair, in the order of `PAIRS`. The third has a < 0.
 fn pairs() -> Vec<[Vec<f64>; 2]> {
     let row = |of: &dyn Fn(usize) -> f64| -> Vec<f64> { (0..DIM).map(of).collect() };
     let wave = row(&|i| 0.2 + ((i * 7 % 11) as f64) / 10.0);
@@ -172,7 +172,7 @@ fn measure(unit: &Unit) -> Result<Vec<Sums>, Error> {
     Ok(sums)
 }
 
-/// Variances below this are zeros, but for rounding: the sketch is exact.
+/// Variances below this are zero up to rounding: the sketch is exact.
 const EXACT: f64 = 1e-9;
 
 /// Fewer draws are not judged.
@@ -252,7 +252,7 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
     outcome.verdict(
         "The variances and pseudo-variances of Table 1.",
         format!("{} comparisons with simulation; the furthest is {worst:.1} standard errors away", 2 * records.len()),
-        // The scatter of few squares says little of their mean.
+        // The scatter of few squares says little about their mean.
         if draws < FEWEST_DRAWS { Agreement::Open } else { Agreement::of(worst <= FURTHEST) },
     );
     Ok(outcome)

@@ -1,4 +1,4 @@
-"""Random features for polynomial kernels and tensor products, at home in scikit-learn.
+"""Random features for polynomial kernels and tensor products, as scikit-learn estimators.
 
 >>> import argand, numpy as np
 >>> X = np.random.default_rng(0).random((100, 20))

@@ -1,4 +1,4 @@
-"""From what users pass to what the compiled part takes."""
+"""Convert users' arguments for the compiled part."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sklearn.utils import check_array, check_random_state
 
 PRECISIONS = [np.float64, np.float32]
 
-# Statistics of all pairs look at no more rows than this; of larger tables, some are chosen at random.
+# Statistics of all pairs use at most this many rows; larger tables are sampled at random.
 SAMPLED_ROWS = 4096
 
 
 class NotNumbersError(TypeError, ValueError):
-    """A table holds no real numbers: a ``TypeError`` by Python's habits, a ``ValueError`` by scikit-learn's."""
+    """A table does not hold real numbers: a ``TypeError`` in Python, a ``ValueError`` in scikit-learn."""
 
 
 def integer(name: str, value: Any) -> int:
-    """An integer of at least 0, which is what the compiled part can take."""
+    """An integer of at least 0, as the compiled part expects."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(f"{name}: expected an integer, got {value!r}")
     value = int(value)
@@ -99,7 +99,7 @@ def is_complex(method: str) -> bool:
 
 
 def is_list_of_tables(X: Any) -> bool:
-    """Whether this is one table per factor rather than one table, which may be a list of rows."""
+    """Whether X has one table per factor, rather than being one table (perhaps a list of rows)."""
     return isinstance(X, (list, tuple)) and len(X) > 0 and all(_dimensions(table) == 2 for table in X)
 
 
@@ -112,9 +112,9 @@ def _dimensions(table: Any) -> int:
 
 
 def check_table(X: Any, check: Callable[..., Any] = check_array, name: str = "X", *, finite: bool = True) -> Any:
-    """Checks a table as scikit-learn does; gives an array, or a CSR matrix, of float64 or float32.
+    """Check a table as scikit-learn does; return an array or CSR matrix of float64 or float32.
 
-    ``finite=False`` leaves it to the compiled part to look for NaN and infinity.
+    ``finite=False`` leaves the check for NaN and infinity to the compiled part.
     """
     dtype = getattr(X, "dtype", None)
     if isinstance(dtype, np.dtype):
@@ -137,7 +137,7 @@ def check_table(X: Any, check: Callable[..., Any] = check_array, name: str = "X"
 
 
 def _check_indices(X: Any, name: str) -> None:
-    """SciPy slices, converts and multiplies without looking at indices, and would read or write beyond its arrays."""
+    """Check indices: SciPy trusts them, and would read or write beyond its arrays."""
     if X.format in ("csr", "csc", "bsr"):
         major, minor = X.shape[::-1] if X.format == "csc" else X.shape
         if X.format == "bsr":
@@ -153,7 +153,7 @@ def _check_indices(X: Any, name: str) -> None:
 
 
 def _rises(starts: np.ndarray) -> bool:
-    # A piece at a time: there may be many rows, and memory for few.
+    # Piece by piece: a comparison of all rows could need too much memory.
     pieces = (starts[at : at + 2**14 + 1] for at in range(0, len(starts) - 1, 2**14))
     return all((piece[1:] >= piece[:-1]).all() for piece in pieces)
 
@@ -165,7 +165,7 @@ def _check_range(name: str, indices: np.ndarray, size: int) -> None:
 
 
 def native(table: Any, dtype: Any) -> Any:
-    """A checked table as the compiled part reads it, copied only if its layout or precision is another."""
+    """A checked table as the compiled part reads it, copied only if its layout or precision differs."""
     if sp.issparse(table):
         indices = [_unsigned(table.indptr), _unsigned(table.indices)]
         return (*indices, np.require(table.data, dtype, ["C", "A"]), table.shape[1])
@@ -173,7 +173,7 @@ def native(table: Any, dtype: Any) -> Any:
 
 
 def _unsigned(indices: np.ndarray) -> np.ndarray:
-    """Negative indices become large ones, which are out of range, too."""
+    """View indices as unsigned; negative ones become large, which is also out of range."""
     if indices.dtype.itemsize not in (4, 8):
         indices = indices.astype(np.int64)
     return np.ascontiguousarray(indices).view(np.uint32 if indices.dtype.itemsize == 4 else np.uint64)
@@ -185,7 +185,7 @@ def common_precision(tables: Sequence[Any]) -> Any:
 
 
 def sample_rows(tables: list[Any], seed: int) -> list[Any]:
-    """The tables, or a random choice of rows of long ones."""
+    """The tables, or a random sample of the rows of long ones."""
     rows = tables[0].shape[0]
     if rows <= SAMPLED_ROWS:
         return tables

@@ -1,8 +1,8 @@
 """Memory for results.
 
-New memory costs more than features do: the system hands out pages one by one and fills them with zeros first. Results therefore
-reuse the memory of earlier results that nobody holds any more. At most ``ARGAND_POOL_BYTES`` bytes (1 GiB unless the environment says
-otherwise; 0 for none) wait for their next use.
+New memory costs more than features do: the system hands out pages one by one and zeroes them first. Results therefore
+reuse the memory of earlier results that are no longer referenced. At most ``ARGAND_POOL_BYTES`` bytes (from the
+environment; 1 GiB by default, 0 to disable) wait for reuse.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import weakref
 
 import numpy as np
 
-#: Smaller results come from NumPy, which is fast for them.
+#: Smaller results come from NumPy, which allocates them fast.
 SMALLEST = 1 << 22
 
 
 class _Lease(np.ndarray):
-    """The memory of one result. It goes back to the pool when the last array that uses it is gone."""
+    """The memory of one result. It returns to the pool when the last array that uses it is gone."""
 
 
 class Pool:
-    """Blocks of memory that wait for their next use."""
+    """Blocks of memory waiting for reuse."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._blocks: list[np.ndarray] = []
-        # Finalizers may run in the middle of anything, also of `empty` in the same thread.
+        # Finalizers may run at any point, even inside `empty` on the same thread.
         self._lock = threading.RLock()
 
     def empty(self, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
@@ -58,7 +58,7 @@ class Pool:
                 self._blocks.pop(0)
 
     def waiting(self) -> int:
-        """Bytes that wait for their next use."""
+        """Bytes waiting for reuse."""
         with self._lock:
             return sum(block.size for block in self._blocks)
 

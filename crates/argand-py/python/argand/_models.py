@@ -18,9 +18,9 @@ from ._sketches import check_directions, make_spec
 
 
 class BaseModel(BaseEstimator):
-    """A model that is solved from sums over rows, which are collected in one pass and may be added to at any time."""
+    """A model solved from sums over rows, which are collected in one pass and can grow at any time."""
 
-    # What the sums are kept of: "values", "classes" or "classes apart".
+    # The kind of sums to keep: "values", "classes" or "classes apart".
     _targets = "values"
     _fewest_rows = 1
     _sketch: _argand.Sketch
@@ -42,7 +42,7 @@ class BaseModel(BaseEstimator):
         raise NotImplementedError
 
     def _columns(self, y: np.ndarray) -> int:
-        """Columns of targets, or classes."""
+        """Number of target columns, or of classes."""
         raise NotImplementedError
 
     @all_or_nothing
@@ -74,7 +74,7 @@ class BaseModel(BaseEstimator):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         keywords = {"reset": reset, "ensure_min_samples": self._fewest_rows if reset else 1}
-        # The compiled part looks for NaN and infinity.
+        # The compiled part checks for NaN and infinity.
         table = check_table(X, partial(validate_data, self, **keywords), finite=False)
         labels = self._check_labels(y, reset=reset, classes=classes)
         if len(labels) != table.shape[0]:
@@ -85,20 +85,20 @@ class BaseModel(BaseEstimator):
         raise NotImplementedError
 
     def _check_labels(self, y: Any, *, reset: bool, classes: Any) -> np.ndarray:
-        """Classes as numbers from 0, or a table of numbers."""
+        """Classes as numbers from 0, or a table of targets."""
         raise NotImplementedError
 
     def _draw(self, table: Any) -> _argand.Sketch:
         parameters, seed = self._parameters(), seed_of(self.random_state)
         if "complex-" in parameters["method"]:
-            raise ValueError(f"method: expected one with real features, got {parameters['method']!r}")
+            raise ValueError(f"method: expected a method with real features, got {parameters['method']!r}")
         sketch = _argand.Sketch(make_spec([table.shape[1]], False, self.n_components, seed, parameters))
         sketch.draw(True)
         self.seed_ = seed
         return sketch
 
     def _blocks(self, sketch: _argand.Sketch, table: Any) -> Iterator[tuple[slice, np.ndarray]]:
-        """Features in float32, some rows at a time."""
+        """Features in float32, block by block."""
         if self.method == "srf":
             check_directions(table)
         check_single_precision(table)
@@ -121,7 +121,7 @@ class BaseModel(BaseEstimator):
         first = not hasattr(self, "_gram")
         table, labels = self._check_training(X, y, reset=first, classes=classes)
         sketch = self._draw(table) if first else self._sketch
-        # Rows are counted whole or, after an error or an interrupt, not at all.
+        # All rows count or, after an error or an interrupt, none.
         gram = self._sum_up(sketch, table, labels)
         if first:
             self._sketch, self._gram = sketch, gram
@@ -131,14 +131,14 @@ class BaseModel(BaseEstimator):
         return self
 
     def _learnt(self) -> _argand.Model:
-        """The model; after partial_fit it is solved when it is first needed."""
+        """The model; after partial_fit it is solved when first needed."""
         check_is_fitted(self, "_gram")
         if self._model is None:
             self._model = self._solve()
         return self._model
 
     def _on_blocks(self, X: Any, compute: Any) -> list[Any]:
-        """What a function makes of the features of every block of rows."""
+        """Apply a function to the features of every block of rows."""
         model = self._learnt()
         table = check_table(X, partial(validate_data, self, reset=False), finite=False)
         threads = threads_of(self.n_jobs)
@@ -190,7 +190,7 @@ class BaseRegressor(RegressorMixin, BaseModel):
         return self._shaped(self._means(X))
 
     def partial_fit(self, X: Any, y: Any):
-        """Learn from more rows, exactly as if all had been there at once (up to rounding).
+        """Learn from more rows, exactly as if all had come at once (up to rounding).
 
         The first call draws the sketch. The model is solved when it is next needed.
 
@@ -234,7 +234,7 @@ class BaseClassifier(ClassifierMixin, BaseModel):
         return len(self.classes_)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None):
-        """Learn from more rows, exactly as if all had been there at once (up to rounding).
+        """Learn from more rows, exactly as if all had come at once (up to rounding).
 
         The first call draws the sketch. The model is solved when it is next needed.
 
@@ -242,7 +242,7 @@ class BaseClassifier(ClassifierMixin, BaseModel):
         ----------
         X, y : as in fit
         classes : array-like of shape (n_classes,), default=None
-            All classes there will be, in the first call; by default those in its y.
+            All classes to expect, in the first call; by default those in its y.
 
         Returns
         -------
@@ -252,7 +252,7 @@ class BaseClassifier(ClassifierMixin, BaseModel):
 
 
 def check_single_precision(table: Any) -> None:
-    """Refuses numbers that are finite, but not in float32."""
+    """Refuse numbers that are finite, but not in float32."""
     if table.dtype == np.float32 or not table.size:
         return
     largest = max(-table.min(), table.max())
@@ -268,7 +268,7 @@ def check_positive(name: str, value: Any, *, or_zero: bool = False) -> float:
 
 
 class BaseRidge(BaseModel):
-    """What ridge regression and classification share: their parameters, and weights."""
+    """Base of ridge regression and classification: parameters and weights."""
 
     def __init__(
         self,
@@ -313,26 +313,26 @@ class BaseRidge(BaseModel):
 
 
 class Ridge(BaseRidge, BaseRegressor):
-    """Ridge regression on a sketch: polynomials of a degree, for any number of rows.
+    """Ridge regression on a sketch: polynomial regression for any number of rows.
 
-    The minimum of ``sum((y - z @ w - b) ** 2) + alpha * w @ w`` for the features z of :class:`PolynomialSketch`. Only
-    sums of products of features are kept, so that rows may come in any number of parts, with ``partial_fit``.
+    Minimises ``sum((y - z @ w - b) ** 2) + alpha * w @ w`` for the features z of :class:`PolynomialSketch`. Only
+    sums of products of features are kept, so rows may come in any number of parts, with ``partial_fit``.
 
     Parameters
     ----------
     degree, gamma, coef0, method, craft_dim, random_state, n_jobs
         Those of :class:`PolynomialSketch`.
     n_components : int, default=1000
-        The number of features D, rounded up to an even one for ``ctr-`` methods.
+        The number of features D, rounded up to an even number for ``ctr-`` methods.
     alpha : float, default=1.0
-        The penalty of weights, at least 0; 0 gives the smallest weights among the best.
+        The penalty on weights, at least 0; 0 gives the smallest weights among the best fits.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_targets, D)
     intercept_ : ndarray of shape (n_targets,)
     seed_ : int
-        The seed that was used.
+        The seed used.
     n_features_in_ : int
         Columns seen in fit.
 
@@ -360,9 +360,9 @@ class RidgeClassifier(BaseRidge, BaseClassifier):
     degree, gamma, coef0, method, craft_dim, random_state, n_jobs
         Those of :class:`PolynomialSketch`.
     n_components : int, default=1000
-        The number of features D, rounded up to an even one for ``ctr-`` methods.
+        The number of features D, rounded up to an even number for ``ctr-`` methods.
     alpha : float, default=1.0
-        The penalty of weights, as in :class:`Ridge`.
+        The penalty on weights, as in :class:`Ridge`.
 
     Attributes
     ----------
@@ -370,7 +370,7 @@ class RidgeClassifier(BaseRidge, BaseClassifier):
     coef_ : ndarray of shape (n_classes, D)
     intercept_ : ndarray of shape (n_classes,)
     seed_ : int
-        The seed that was used.
+        The seed used.
     n_features_in_ : int
         Columns seen in fit.
 
@@ -389,7 +389,7 @@ class RidgeClassifier(BaseRidge, BaseClassifier):
     _targets = "classes"
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of classes; of two classes, that of the second.
+        """Scores of classes; for two classes, that of the second.
 
         Parameters
         ----------
@@ -419,23 +419,23 @@ class RidgeClassifier(BaseRidge, BaseClassifier):
 
 
 class BaseProcess(BaseModel):
-    """What Gaussian processes share."""
+    """Base of Gaussian processes."""
 
     @property
     def kernel_variance_(self) -> float:
-        """The factor of the kernel that was used."""
+        """The kernel factor used."""
         return self._learnt().settings["variance"]
 
     @property
     def log_marginal_likelihood_(self) -> float:
-        """Summed over classes or targets."""
+        """The log marginal likelihood, summed over classes or targets."""
         return self._learnt().evidence
 
 
 class GPClassifier(BaseProcess, BaseClassifier):
     """Gaussian process classification on a sketch, with probabilities.
 
-    Classes become targets of regression with a noise of their own (Milios et al. 2018); the kernel is that of
+    Classes become regression targets with their own noise (Milios et al. 2018); the kernel is that of
     :class:`PolynomialSketch` times the variance of these targets. One pass over the rows serves all classes.
 
     Parameters
@@ -443,9 +443,9 @@ class GPClassifier(BaseProcess, BaseClassifier):
     degree, gamma, coef0, method, craft_dim, random_state, n_jobs
         Those of :class:`PolynomialSketch`.
     n_components : int, default=1000
-        The number of features D, rounded up to an even one for ``ctr-`` methods.
+        The number of features D, rounded up to an even number for ``ctr-`` methods.
     alpha : float, default=0.001
-        How sure labels are: classes count as 0 + alpha and 1 + alpha observations.
+        How certain labels are: classes count as 0 + alpha and 1 + alpha observations.
     kernel_variance : float, default=None
         The factor of the kernel, by default the variance of the transformed labels.
 
@@ -453,11 +453,11 @@ class GPClassifier(BaseProcess, BaseClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
     kernel_variance_ : float
-        The factor of the kernel that was used.
+        The kernel factor used.
     log_marginal_likelihood_ : float
-        Of the transformed labels, summed over classes.
+        Computed on the transformed labels, summed over classes.
     seed_ : int
-        The seed that was used.
+        The seed used.
     n_features_in_ : int
         Columns seen in fit.
 
@@ -558,26 +558,26 @@ class GPRegressor(BaseProcess, BaseRegressor):
     degree, gamma, coef0, method, craft_dim, random_state, n_jobs
         Those of :class:`PolynomialSketch`.
     n_components : int, default=1000
-        The number of features D, rounded up to an even one for ``ctr-`` methods.
+        The number of features D, rounded up to an even number for ``ctr-`` methods.
     alpha : float, default=None
-        The variance of the noise.
+        The noise variance.
     kernel_variance : float, default=None
-        The factor of the kernel. If one of the two is not given, both are those of the largest marginal likelihood.
+        The factor of the kernel. If either variance is missing, both maximise the marginal likelihood.
 
     Attributes
     ----------
     alpha_, kernel_variance_ : float
-        The variances that were used.
+        The variances used.
     log_marginal_likelihood_ : float
         Summed over targets.
     seed_ : int
-        The seed that was used.
+        The seed used.
     n_features_in_ : int
         Columns seen in fit.
 
     Notes
     -----
-    A row costs D² operations in fit, and D² for its standard deviation. The solution costs D³/3, some 9 D³ with a
+    A row costs D² operations in fit, and D² for its standard deviation. The solution costs D³/3, or about 9 D³ with a
     search for variances. Memory is 4 D² bytes, whatever the number of rows.
 
     Examples
@@ -635,7 +635,7 @@ class GPRegressor(BaseProcess, BaseRegressor):
 
     @property
     def alpha_(self) -> float:
-        """The variance of the noise that was used."""
+        """The noise variance used."""
         return self._learnt().settings["noise"]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""Choosing a method and a number of features before anything is sketched."""
+"""Choose a method and a number of features before sketching."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._sketches import PolynomialSketch, TensorProductSketch
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to the goal of a plan.
+    """One way to reach the goal of a plan.
 
     Attributes
     ----------
@@ -32,11 +32,11 @@ class Candidate:
     fit_seconds : float
         Seconds for a least-squares fit on them.
     memory_bytes : int
-        What the sketch takes.
+        Memory of the sketch.
     in_time : bool
-        Whether it keeps within the time budget.
+        Whether it stays within the time budget.
     spec : dict
-        The sketch, as its JSON has it.
+        The sketch's JSON.
     """
 
     method: str
@@ -51,24 +51,24 @@ class Candidate:
     spec: dict[str, Any]
 
     def sketch(self) -> PolynomialSketch | TensorProductSketch:
-        """The transformer, not fitted."""
+        """The transformer, unfitted."""
         cls = TensorProductSketch if isinstance(self.spec["input_dim"], list) else PolynomialSketch
         return cls._from_spec(self.spec)
 
 
 class Plan:
-    """What to do, and what else could be done. Prints as a table.
+    """A recommendation and its alternatives. Prints as a table.
 
     Attributes
     ----------
     candidates : list of Candidate
         The best first: for a target error by the time for features and fit together, otherwise by error.
     recommended : Candidate or None
-        The one to take, if one keeps within the budgets.
+        The best choice, if any stays within the budgets.
     rejected : list of (method, reason)
-        What cannot reach the goal.
+        Methods that cannot reach the goal.
     notes : list of str
-        What else there is to know about these rows.
+        Remarks about these rows.
     """
 
     def __init__(self, text: str, table: str, unmet: str | None) -> None:
@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def best(self) -> PolynomialSketch | TensorProductSketch:
-        """The recommended sketch, not fitted."""
+        """The recommended sketch, unfitted."""
         if self.recommended is None:
             raise ValueError(f"plan: {self._unmet}")
         return self.recommended.sketch()
@@ -129,7 +129,7 @@ class Plan:
             label = f"{rank}  {c.method}, {c.n_components}"
             ax.errorbar(seconds, c.error, yerr=1.96 * c.standard_error, label=label, **style)
             ax.annotate(str(rank), (seconds, c.error), (5, 4), textcoords="offset points", fontsize=8)
-        # Names beside the points would cover each other.
+        # Names beside the points would overlap.
         ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, handlelength=1, frameon=False)
         ax.set(xscale="log", yscale="log", xlabel="seconds per million rows, features and fit")
         ax.set_ylabel("predicted relative error of the kernel matrix")
@@ -154,9 +154,9 @@ def plan(
 ) -> Plan:
     """Choose a method and a number of features for the rows of X.
 
-    The error of every method is predicted from a sample of the rows, its time is measured on this machine, and one is
-    recommended: for a target error, the one with the shortest time for features and a least-squares fit together; for
-    a number of features, the fastest among those within 5 % of the lowest error. Takes some seconds, whatever the
+    Predicts the error of every method from a sample of the rows, measures its time on this machine, and recommends
+    one: for a target error, the one with the shortest time for features and a least-squares fit together; for
+    a number of features, the fastest among those within 5 % of the lowest error. Takes a few seconds, whatever the
     number of rows.
 
     Parameters
@@ -164,7 +164,7 @@ def plan(
     X : array-like or sparse matrix of shape (n_samples, n_features), or a list of them
         The rows to sketch; a list has one table per factor of a tensor product.
     degree : int, default=None
-        Degree of the kernel: by default 2 for one table; for a list of tables their number.
+        Degree of the kernel. The default is 2 for one table, and the number of tables for a list.
     gamma, coef0 : float, default=1.0 and 0.0
         The other parameters of the kernel.
     target_error : float, default=None
@@ -178,14 +178,14 @@ def plan(
     max_components : int, default=131072
         The most features to consider for a target error.
     random_state : int, RandomState, Generator or None, default=None
-        The seed of the recommended sketch, and of the choice of rows.
+        The seed of the recommended sketch, and for sampling rows.
     n_jobs : int or None, default=None
         The number of threads, as in :class:`PolynomialSketch`.
 
     Returns
     -------
     plan : Plan
-        Prints as a table; ``plan.best`` is the recommended sketch, ``plan.plot()`` a picture.
+        Prints as a table; ``plan.best`` is the recommended sketch, ``plan.plot()`` a chart.
 
     Examples
     --------

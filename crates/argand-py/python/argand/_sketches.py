@@ -39,7 +39,7 @@ from ._memory import POOL
 
 
 class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What all sketches share. Subclasses say which tables they read and which kernel they approximate."""
+    """Base of all sketches. Subclasses define which tables they read and which kernel they approximate."""
 
     __metadata_request__transform = MappingProxyType({"out": UNUSED})
 
@@ -48,9 +48,9 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         raise NotImplementedError
 
     def _tables(self, X: Any, *, reset: bool) -> list[Any]:
-        """The checked tables in X; with ``reset`` their sizes are remembered, otherwise they are compared.
+        """Check the tables in X; ``reset`` stores their sizes, otherwise they must match.
 
-        In fit all numbers are checked here, in transform by the compiled part.
+        In fit, all numbers are checked here; in transform, by the compiled part.
         """
         return [check_table(X, partial(validate_data, self, reset=reset), finite=reset)]
 
@@ -96,9 +96,9 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Any numeric type; float32 gives float32 features, anything else float64. C-contiguous arrays and CSR
-            matrices of float32 or float64 are read where they are, others are copied.
+            matrices of float32 or float64 are read in place, others are copied.
         out : ndarray of shape (n_samples, n_components), default=None
-            Where to write the features. If it is C-contiguous, nothing is allocated. After a wrong argument it is
+            Where to write the features. If it is C-contiguous, nothing is allocated. A wrong argument leaves it
             unchanged.
 
         Returns
@@ -123,12 +123,12 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if out is not None and out.flags.carray and not self._is_odd():
             self._sketch.transform(arrays, out.view(precision), True, threads)
             return out
-        # All columns that are drawn, as real numbers.
+        # All drawn columns, as real numbers.
         columns = POOL.empty((shape[0], self._columns), precision)
         self._sketch.transform(arrays, columns, False, threads)
         features = columns.view(dtype)
         if self._is_odd():
-            # Real and imaginary part (cosine and sine) of the last pair, added up: cross terms are zero on average.
+            # The last pair's real and imaginary part (cosine and sine), added: cross terms are zero on average.
             features[:, self._columns // 2 - 1] += features[:, -1]
             features = np.ascontiguousarray(features[:, :-1])
         if out is None:
@@ -137,7 +137,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return out
 
     def _is_odd(self) -> bool:
-        """Whether one column more is drawn than there are features."""
+        """Whether one more column is drawn than there are features."""
         return comes_in_pairs(self._method) and self._n_features_out % 2 == 1
 
     def kernel(self, X: Any, Y: Any = None) -> np.ndarray:
@@ -158,23 +158,23 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return polynomial_kernel(X, Y, *(parameters[name] for name in ("degree", "gamma", "coef0")))
 
     def expected_error(self, X: Any, *, return_std: bool = False) -> Any:
-        """Predict the relative error of the kernel matrix of X, before any sketch is drawn. Needs no fit.
+        """Predict the relative error of the kernel matrix of X before drawing a sketch. Needs no fit.
 
         The error is :math:`\\sqrt{E ||ZZ^T - K||_F^2} / ||K||_F`, the root mean square over sketches; a typical sketch
-        is better. It comes from the closed form of the variance where one is known, otherwise it is measured on
+        is better. It comes from the closed form of the variance where one is known; otherwise it is measured on
         sketches of some rows.
 
         Parameters
         ----------
         X : as in transform
-            Of more than 4096 rows, some are chosen at random.
+            More than 4096 rows are sampled at random.
         return_std : bool, default=False
             Whether to return the standard error of the prediction as well. It is 0 for closed forms on up to 2048 rows.
 
         Returns
         -------
         error : float
-            For an odd ``n_components`` whose features come in pairs, that of one feature more.
+            For an odd ``n_components`` and features in pairs, the error with one more feature.
         standard_error : float
             Only with ``return_std``.
         """
@@ -190,7 +190,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @property
     def spec(self) -> str:
-        """The fitted sketch as JSON, which the command line and the Rust library read, too."""
+        """The fitted sketch as JSON, which the command line and the Rust library also read."""
         check_is_fitted(self)
         return self._sketch.spec
 
@@ -202,7 +202,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         spec = self.spec
         if self._is_odd():
             raise ValueError(
-                f"n_components: expected an even number to save, got {self._n_features_out}; pickle keeps odd ones"
+                f"n_components: expected an even number to save, got {self._n_features_out}; pickle the sketch instead"
             )
         path = Path(path)
         with tempfile.NamedTemporaryFile(
@@ -220,7 +220,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @classmethod
     def load(cls, path: str | os.PathLike):
-        """The fitted sketch that :meth:`save` or the command line saved."""
+        """Load a fitted sketch saved by :meth:`save` or the command line."""
         sketch = _argand.Sketch(Path(path).read_text(encoding="utf-8"))
         spec = json.loads(sketch.spec)
         loaded = cls._from_spec(spec)
@@ -230,7 +230,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @classmethod
     def _from_spec(cls, spec: dict[str, Any]):
-        """An estimator with the parameters of a spec, not fitted."""
+        """An unfitted estimator with the parameters of a spec."""
         raise NotImplementedError
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -244,7 +244,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
 
 def make_spec(dims: list[int], distinct: bool, n_components: Any, seed: int, parameters: dict[str, Any]) -> str:
-    """The JSON of a spec. Features that come in pairs are rounded up to whole pairs."""
+    """The JSON of a spec. Features in pairs are rounded up to whole pairs."""
     columns = integer("n_components", n_components)
     columns += columns % 2 * comes_in_pairs(parameters["method"])
     spec = _argand.spec(dims=dims, distinct=distinct, n_components=columns, seed=seed, **parameters)
@@ -255,7 +255,7 @@ def make_spec(dims: list[int], distinct: bool, n_components: Any, seed: int, par
 
 
 def check_out(out: Any, shape: tuple[int, int], dtype: np.dtype) -> None:
-    """Refuses a result buffer of another shape or type."""
+    """Refuse a result buffer of another shape or type."""
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out: expected a NumPy array, got {type(out).__name__}")
     if out.shape != shape:
@@ -268,7 +268,7 @@ def check_out(out: Any, shape: tuple[int, int], dtype: np.dtype) -> None:
 
 @lru_cache(maxsize=256)
 def spherical_fit(dim: int, degree: int, gamma: float, coef0: float) -> dict[str, Any]:
-    """The distribution that spherical features draw from, which takes longer to find than anything else about them."""
+    """The distribution that spherical features draw from, cached because it is the slowest part to compute."""
     kernel: dict[str, Any] = {"degree": degree, "gamma": gamma, "coef0": coef0}
     spec = _argand.spec(dims=[dim], distinct=False, n_components=2, method="srf", craft_dim=0, seed=0, **kernel)
     sketch = _argand.Sketch(spec)
@@ -277,13 +277,13 @@ def spherical_fit(dim: int, degree: int, gamma: float, coef0: float) -> dict[str
 
 
 def rows_of_zeros(table: Any) -> np.ndarray:
-    """Which rows are zero."""
+    """The indices of rows of zeros."""
     directed = abs(table).max(axis=1).toarray().ravel() if sp.issparse(table) else table.any(axis=1)
     return np.flatnonzero(directed == 0)
 
 
 def check_directions(table: Any) -> None:
-    """Refuses rows of zeros, which have no direction."""
+    """Refuse rows of zeros, which have no direction."""
     zero = rows_of_zeros(table)
     if len(zero):
         raise ValueError(f"X: expected rows that can be scaled to unit norm, got zeros in row {zero[0]}")
@@ -293,7 +293,7 @@ class PolynomialSketch(BaseSketch):
     """Random features of the polynomial kernel ``(gamma <x, y> + coef0) ** degree``.
 
     A drop-in replacement for :class:`sklearn.kernel_approximation.PolynomialCountSketch` with the same names and
-    defaults: an order of magnitude faster, and more accurate if there are more features than columns. Inner products of
+    defaults: an order of magnitude faster, and more accurate with more features than columns. Inner products of
     features approximate the kernel without bias.
 
     Parameters
@@ -306,7 +306,7 @@ class PolynomialSketch(BaseSketch):
         Constant of the kernel, at least 0.
     n_components : int, default=100
         The number of features D. For an odd number, methods whose features come in pairs (``ctr-`` ones and ``srf``)
-        draw one more and add up the last pair, which keeps them unbiased. ``complex-`` methods need an even number.
+        draw one more and add the last pair, which keeps them unbiased. ``complex-`` methods need an even number.
     method : str, default="ctr-product-srht"
         ``[craft-][hierarchical-|chain-][ctr-|complex-]BASE`` with BASE one of ``product-srht``, ``tensor-srht``,
         ``tensor-sketch``, ``rademacher`` and ``gaussian``, or ``srf``. :func:`argand.plan` helps to choose. The user
@@ -322,7 +322,7 @@ class PolynomialSketch(BaseSketch):
     Attributes
     ----------
     seed_ : int
-        The seed that was used.
+        The seed used.
     spec : str
         The fitted sketch as JSON.
     n_features_in_ : int
@@ -333,8 +333,8 @@ class PolynomialSketch(BaseSketch):
     Notes
     -----
     A row costs ``degree`` projections; with the default method, each takes d log d + D operations for d columns.
-    Sparse rows cost what their non-zeros cost with ``tensor-sketch``. Sketches are pickled as their spec and drawn
-    again, with the same numbers.
+    With ``tensor-sketch``, the cost of sparse rows depends only on their non-zeros. Sketches are pickled as their spec
+    and drawn again, with the same numbers.
 
     References
     ----------
@@ -411,11 +411,11 @@ class TensorProductSketch(BaseSketch):
     n_components : int, default=100
         The number of features D, as in :class:`PolynomialSketch`.
     method : str, default="ctr-product-srht"
-        As in :class:`PolynomialSketch`, but for ``srf``.
+        As in :class:`PolynomialSketch`, except ``srf``.
     gamma : float, default=1.0
         Factor of the inner products, at least 0.
     coef0 : float, default=0.0
-        Constant of each factor, at least 0. With a positive one, the features also contain the products of fewer
+        Constant of each factor, at least 0. If positive, the features also contain products of fewer
         tables.
     craft_dim : int, default=32768
         The number of features that ``craft-`` methods project down to ``n_components``.
@@ -429,7 +429,7 @@ class TensorProductSketch(BaseSketch):
     dims_ : list of int
         Columns of each table.
     seed_ : int
-        The seed that was used.
+        The seed used.
     spec : str
         The fitted sketch as JSON.
     n_features_in_ : int
@@ -437,7 +437,7 @@ class TensorProductSketch(BaseSketch):
 
     Notes
     -----
-    Every method takes either a list with one table per factor, or, as in a pipeline, one table that has the columns of
+    Every method takes either a list with one table per factor or, as in a pipeline, one table with the columns of
     all of them side by side; then ``dims`` says how many belong to each (without ``dims``, the table is the only
     factor).
 
@@ -477,7 +477,7 @@ class TensorProductSketch(BaseSketch):
 
     def _parameters(self, factors: int) -> dict[str, Any]:
         if self.method == "srf":
-            raise ValueError("method: expected one for products of tables, got 'srf'")
+            raise ValueError("method: expected a method for products of tables, got 'srf'")
         return {
             "degree": factors,
             "gamma": number("gamma", self.gamma),
@@ -525,7 +525,7 @@ class TensorProductSketch(BaseSketch):
         return tables
 
     def _known_dims(self) -> list[int] | None:
-        """The columns of each table as given or, after fit, as found."""
+        """The columns of each table, as given or, after fit, as seen."""
         given = self._given_dims()
         return getattr(self, "dims_", None) if given is None else given
 
@@ -572,7 +572,7 @@ class TensorProductSketch(BaseSketch):
 class SphericalSketch(BaseSketch):
     """Spherical random features of the kernel ``(1 - |x - y|² / s²) ** degree`` of rows of unit norm.
 
-    Rows are scaled to unit norm, which loses their norms; rows of zeros stay zero. For rows of unit norm the kernel is
+    Rows are scaled to unit norm and lose their norms; rows of zeros stay zero. For rows of unit norm the kernel is
     ``(gamma <x, y> + coef0) ** degree`` with ``gamma = 2 / s²`` and ``coef0 = 1 - gamma``. Features are cosines and
     sines; unlike those of :class:`PolynomialSketch` they are biased, and bounded.
 
@@ -592,9 +592,9 @@ class SphericalSketch(BaseSketch):
     Attributes
     ----------
     seed_ : int
-        The seed that was used.
+        The seed used.
     spec : str
-        The fitted sketch as JSON, with the distribution that was fitted to the kernel.
+        The fitted sketch as JSON, with the distribution fitted to the kernel.
     n_features_in_ : int
         Columns seen in fit.
 
@@ -660,7 +660,7 @@ class SphericalSketch(BaseSketch):
     def _features(self, tables: list[Any], out: np.ndarray | None = None) -> np.ndarray:
         zero = rows_of_zeros(tables[0])
         if len(zero):
-            # Any direction will do: their features are overwritten by those of the origin, cosines of 0 and sines of 0.
+            # Any direction works: their features are overwritten by those of the origin, cosines and sines of 0.
             entries = np.ones(len(zero), tables[0].dtype), (zero, np.zeros_like(zero))
             directions = sp.csr_array(entries, tables[0].shape)
             tables = [tables[0] + (directions if sp.issparse(tables[0]) else directions.toarray())]
@@ -682,6 +682,6 @@ class SphericalSketch(BaseSketch):
 
 
 def unit_rows(table: Any) -> Any:
-    """Rows scaled to unit norm."""
+    """Scale rows to unit norm."""
     check_directions(table)
     return normalize(table)

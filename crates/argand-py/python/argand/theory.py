@@ -1,7 +1,7 @@
-"""The theorems of the paper as functions: what the error of a sketch will be.
+"""The theorems of the paper as functions: the error to expect of a sketch.
 
-Functions of pairs take two tables ``x`` and ``y`` with a pair in each row, and give an array with one number per pair;
-or two single rows, and give one number. Everything is computed in float64.
+Functions of pairs take two tables ``x`` and ``y`` with a pair in each row and return an array with one number per pair,
+or take two single rows and return one number. Everything is computed in float64.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _moment(place: int, x: Any, y: Any, **keywords: Any) -> Any:
     found = _argand.moments(_spec([x.shape[1]], False, **keywords), [x], [y])
     if found is None:
         raise ValueError(
-            f"method: no closed form is known for {keywords['method']}; expected_error of a sketch measures it"
+            f"method: no closed form is known for {keywords['method']}; a sketch's expected_error measures it"
         )
     return float(found[place][0]) if single else found[place]
 
@@ -100,7 +100,7 @@ def variance(
     n_components : int
         The number of features.
     method : str, default="ctr-product-srht"
-        Any with a closed form: not CRAFT, ``srf``, chains, nor, from degree 3 on, ``hierarchical-`` but Gaussian ones.
+        Any with a closed form: not CRAFT, ``srf`` or chains, nor, from degree 3, ``hierarchical-`` except Gaussian.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def pseudo_variance(
     gamma: float = 1.0,
     coef0: float = 0.0,
 ) -> Any:
-    """E(k̂ - k)² for the estimate k̂ of the kernel k, without a modulus: the variance but for ``complex-`` methods.
+    """E(k̂ - k)² for the estimate k̂ of the kernel k, without a modulus: the variance except for ``complex-`` methods.
 
     A Complex-to-Real sketch has half the sum of variance and pseudo-variance of the complex one. Parameters are those
     of :func:`variance`.
@@ -187,7 +187,7 @@ def gaussian_advantage(
 
 
 def moment_constant(method: str, t: float) -> float:
-    """The constant C of Lemma 3.1: the t-th moment of one row's projection of a unit vector is at most C ** t.
+    """The constant C of Lemma 3.1: the t-th moment of one projection of a unit vector is at most C ** t.
 
     Parameters
     ----------
@@ -207,15 +207,15 @@ def moment_constant(method: str, t: float) -> float:
 
 
 def norm_rows(method: str, *, degree: int, epsilon: float, delta: float) -> Order:
-    """The order of rows that keep norms up to a factor 1 ± epsilon with probability 1 - delta (Theorem 3.2).
+    """The order of the size that keeps norms up to a factor 1 ± epsilon with probability 1 - delta (Theorem 3.2).
 
-    An order compares sketches and shows how the need grows; it is no number of features to use. For that, see
+    An order compares sketches and shows how the need grows; it is not a number of features to use. For that, see
     :func:`argand.plan`.
 
     Parameters
     ----------
     method : str
-        A real, ``complex-`` or ``ctr-`` method; only that matters.
+        A method; only whether it is real, ``complex-`` or ``ctr-`` matters.
     degree : int
     epsilon : float
         Positive.
@@ -233,7 +233,7 @@ def norm_rows(method: str, *, degree: int, epsilon: float, delta: float) -> Orde
 
 
 def matrix_product_features(method: str, *, degree: int, epsilon: float, delta: float) -> Order:
-    """The order of features that keep matrix products, up to epsilon times the Frobenius norms (Corollary 3.3).
+    """The order of features that keeps matrix products up to epsilon times the Frobenius norms (Corollary 3.3).
 
     Parameters are those of :func:`norm_rows`.
     """
@@ -241,7 +241,7 @@ def matrix_product_features(method: str, *, degree: int, epsilon: float, delta: 
 
 
 def spectral_features(method: str, *, degree: int, epsilon: float, delta: float, statistical_dimension: float) -> Order:
-    """The order of features that keep the spectrum of K + alpha I (Eq. 6 of the paper).
+    """The order of features that keeps the spectrum of K + alpha I (Eq. 6 of the paper).
 
     It depends on the :func:`statistical_dimension` of K. The other parameters are those of :func:`norm_rows`.
     """
@@ -305,7 +305,7 @@ def _matrix(name: str, matrix: Any) -> np.ndarray:
 def kernel_error(
     X: Any, Z: Any, *, degree: int | None = None, gamma: float = 1.0, coef0: float = 0.0, n_jobs: int | None = None
 ) -> float:
-    """The relative Frobenius error of the kernel matrix that features give, whoever computed them.
+    """The relative Frobenius error of the kernel matrix of any features, from Argand or elsewhere.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ def kernel_error(
     Z : array-like of shape (n_samples, n_components)
         Their real features.
     degree : int, default=None
-        Degree of the kernel: by default 2 for one table; for a list of tables their number.
+        Degree of the kernel. The default is 2 for one table, and the number of tables for a list.
     gamma, coef0 : float, default=1.0 and 0.0
         The other parameters of the kernel.
     n_jobs : int or None, default=None

@@ -1,18 +1,18 @@
-//! A look over the footer of a Parquet file before the `parquet` crate trusts it.
+//! Checks the footer of a Parquet file before the `parquet` crate trusts it.
 //!
-//! That crate makes room for as many list entries as the footer claims, and follows a schema as deep as the footer
-//! nests it. A damaged footer would thereby ask for hundreds of gigabytes, or overflow the stack: both end the process,
-//! and neither can be caught. Walking the bytes once proves that every claimed entry is there.
+//! That crate allocates as many list entries as the footer claims, and follows a schema as deep as the footer
+//! nests it. A damaged footer could thus ask for hundreds of gigabytes, or overflow the stack: both end the process,
+//! and neither can be caught. Walking the bytes once proves that every claimed entry exists.
 //!
 //! The encoding is Thrift's compact protocol: a structure is a sequence of fields (type and number, then the value)
-//! that a zero byte ends; integers are variable-length, zigzag if signed.
+//! ended by a zero byte; integers are variable-length, zigzag if signed.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
 /// Bytes after the footer: its length, and the magic word.
 const TAIL: u64 = 8;
-/// Footers nest less than ten deep, tables of numbers even less.
+/// Footers nest fewer than ten levels, tables of numbers even fewer.
 const DEEPEST: usize = 24;
 /// Field of the footer that lists the schema.
 const SCHEMA: i64 = 2;
@@ -22,7 +22,7 @@ const CHILDREN: i64 = 5;
 /// Checks the footer of a file of `total` bytes.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The fault, in words.
 pub(super) fn check(file: &mut File, total: u64) -> Result<(), String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
     let mut tail = [0; 8];
@@ -32,7 +32,7 @@ pub(super) fn check(file: &mut File, total: u64) -> Result<(), String> {
     file.seek(SeekFrom::End(-8)).and_then(|_| file.read_exact(&mut tail)).map_err(unreadable)?;
     let [a, b, c, d, magic @ ..] = tail;
     if &magic != b"PAR1" {
-        return Err("does not end as a Parquet file does; it is truncated or of another format".into());
+        return Err("does not end as a Parquet file does; it is truncated or in another format".into());
     }
     let length = u32::from_le_bytes([a, b, c, d]);
     let start = (total - TAIL).checked_sub(u64::from(length)).ok_or("claims a footer longer than the file")?;
@@ -42,7 +42,7 @@ pub(super) fn check(file: &mut File, total: u64) -> Result<(), String> {
     check_bytes(&footer).ok_or_else(|| "has a damaged footer".into())
 }
 
-/// Whether a footer is well-formed, as far as the dangers above go.
+/// Whether a footer is free of the dangers above.
 fn check_bytes(footer: &[u8]) -> Option<()> {
     let mut walk = Walk { bytes: footer };
     let mut number = 0;
@@ -85,7 +85,7 @@ impl Kind {
     }
 }
 
-/// The part of a footer that is still to be walked over.
+/// The part of a footer still to walk.
 struct Walk<'a> {
     bytes: &'a [u8],
 }
@@ -119,7 +119,7 @@ impl Walk<'_> {
         Some((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }
 
-    /// The type of the next field of a structure, `None` inside at its end; `number` goes from field to field.
+    /// The type of the next field of a structure, or an inner `None` at its end; `number` carries over between fields.
     fn field(&mut self, number: &mut i64) -> Option<Option<Kind>> {
         let header = self.byte()?;
         if header & 0x0f == 0 {
@@ -146,7 +146,7 @@ impl Walk<'_> {
         Some((Kind::of(header)?, count))
     }
 
-    /// Walks over a value that may hold others up to `depth` levels down.
+    /// Walks over a value that may nest others up to `depth` levels deep.
     fn value(&mut self, kind: Kind, depth: usize) -> Option<()> {
         let deeper = depth.checked_sub(1)?;
         match kind {
@@ -191,7 +191,7 @@ impl Walk<'_> {
     /// Walks over the schema, a tree written in depth-first order, and checks how deep it is.
     fn schema(&mut self) -> Option<()> {
         let (kind, count) = self.list()?;
-        // The children still to come at each level above.
+        // Children still to come at each level above.
         let mut open: Vec<u64> = Vec::new();
         for _ in 0..count {
             (kind == Kind::Structure).then_some(())?;
@@ -249,7 +249,7 @@ mod tests {
         };
         assert!(check_bytes(&nested(20)).is_some());
         assert!(check_bytes(&nested(90)).is_none());
-        // Structures inside structures, outside of the schema.
+        // Nested structures outside the schema.
         assert!(check_bytes(&[0x8c; 100]).is_none());
     }
 }

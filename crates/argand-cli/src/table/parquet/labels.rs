@@ -1,4 +1,4 @@
-//! Reads labels.
+//! Reads labels from Parquet.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,9 +34,9 @@ pub(in crate::table) struct ParquetLabels {
 }
 
 impl ParquetLabels {
-    /// The column of this name, or the only one.
+    /// Opens the column with this name, or the only one.
     pub(in crate::table) fn open(path: &Path, column: Option<&str>) -> Result<Self, Failure> {
-        // Without what Arrow adds to a file, text is plain text, however it was in memory.
+        // Without Arrow's metadata, text is plain text, whatever it was in memory.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let (builder, rows, _) = open_checked(path, options)?;
         let names = names_of(builder.schema());
@@ -60,7 +60,7 @@ impl ParquetLabels {
         self.rows
     }
 
-    /// Hands the labels of the next rows to `take`, which may object; returns how many there were.
+    /// Passes the labels of the next rows to `take`, which may fail; returns how many there were.
     pub(in crate::table) fn read(
         &mut self,
         max_rows: usize,

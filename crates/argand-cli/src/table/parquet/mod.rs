@@ -34,18 +34,18 @@ use crate::failure::Failure;
 
 /// Bytes of decoded columns held at a time.
 const BATCH: usize = 1 << 23;
-/// Rows turned from columns into rows at a time, so that the lines of the cache they share are still in it.
+/// Rows transposed at a time, so that their cache lines stay in the cache.
 const TILE: usize = 64;
 /// Reads a Parquet file of numeric columns.
 ///
-/// Rows need all columns at once, so that besides a batch one page of every column is in memory: as most programs write
-/// them, a page takes up to a megabyte.
+/// Rows need all columns at once, so besides a batch, one page of every column is in memory: as most programs write
+/// them, up to a megabyte.
 pub(super) struct ParquetReader {
     path: PathBuf,
     batches: ParquetRecordBatchReader,
     schema: Arc<Schema>,
     batch: RecordBatch,
-    /// The first row of `batch` that was not handed out.
+    /// The first row of `batch` not yet handed out.
     next_in_batch: usize,
     next_row: u64,
     rows: u64,
@@ -53,7 +53,7 @@ pub(super) struct ParquetReader {
     total: u64,
 }
 
-/// Opens a file and checks its footer; tells also its rows and its length.
+/// Opens a file and checks its footer; returns its rows and length as well.
 fn open_checked(
     path: &Path,
     options: ArrowReaderOptions,
@@ -68,7 +68,7 @@ fn open_checked(
     Ok((builder, rows, total))
 }
 
-/// Whether all columns can be decompressed.
+/// Checks that all columns can be decompressed.
 fn check_compression(metadata: &ParquetMetaData) -> Result<(), String> {
     let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
     let unknown = columns
@@ -77,7 +77,7 @@ fn check_compression(metadata: &ParquetMetaData) -> Result<(), String> {
     unknown.map_or(Ok(()), |(column, compression)| {
         let expected = "write the file with snappy, gzip, lz4, zstd or no compression";
         Err(format!(
-            "column {:?} is compressed with {compression}, which is not read; {expected}",
+            "column {:?} is compressed with {compression}, which is not supported; {expected}",
             column.column_path().string()
         ))
     })
@@ -94,7 +94,7 @@ fn names_of(schema: &Schema) -> Vec<String> {
 }
 
 impl ParquetReader {
-    /// Opens a file; of its columns, those called `without` are left out.
+    /// Opens a file, leaving out the columns named in `without`.
     pub(super) fn open(path: &Path, without: &[&str]) -> Result<Self, Failure> {
         let wrong = |what: String| Failure::input(path, what);
         let (mut builder, rows, total) = open_checked(path, ArrowReaderOptions::new())?;
@@ -130,7 +130,7 @@ impl ParquetReader {
         Ok(Self { path, batches, schema, batch, next_in_batch: 0, next_row: 0, rows, columns, total })
     }
 
-    /// Decodes the next rows, or tells that there are none.
+    /// Decodes the next rows; returns whether there were any.
     fn next_batch(&mut self) -> Result<bool, Failure> {
         let next = guarded(&self.path, || self.batches.next().transpose().map_err(ParquetError::from))?;
         let Some(batch) = next.filter(|batch| batch.num_rows() > 0) else {
@@ -160,7 +160,7 @@ impl ParquetReader {
     }
 }
 
-/// The number of rows, if all the sizes in the footer are possible ones.
+/// The number of rows, if all sizes in the footer are possible.
 fn check_sizes(metadata: &ParquetMetaData, total: u64) -> Option<u64> {
     let mut rows = 0_u64;
     for group in metadata.row_groups() {
@@ -174,7 +174,7 @@ fn check_sizes(metadata: &ParquetMetaData, total: u64) -> Option<u64> {
     (u64::try_from(metadata.file_metadata().num_rows()) == Ok(rows)).then_some(rows)
 }
 
-/// How many numbers a column holds in a row; none if it holds something else.
+/// How many numbers a column holds per row; `None` if it holds something else.
 fn width(field: &Field) -> Option<usize> {
     match field.data_type() {
         DataType::Boolean => Some(1),
@@ -184,7 +184,7 @@ fn width(field: &Field) -> Option<usize> {
     }
 }
 
-/// The first row in which a number is missing.
+/// The first row with a missing number.
 fn first_null(column: &dyn Array) -> Option<usize> {
     let null = |array: &dyn Array| (array.null_count() > 0).then(|| (0..array.len()).find(|&i| array.is_null(i)));
     null(column).flatten().or_else(|| {
@@ -204,7 +204,7 @@ impl<T: Element> Reader<T> for ParquetReader {
     }
 
     fn progress(&self) -> Progress {
-        // Columns are read side by side, so that only rows tell how far it is.
+        // Columns are read side by side, so only rows measure progress.
         let done = u128::from(self.total) * u128::from(self.next_row) / u128::from(self.rows);
         Progress { done: u64::try_from(done).unwrap_or(self.total), total: self.total }
     }
@@ -295,7 +295,7 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a part of the `parquet` crate, which panics on some damaged files; the user is to see the failure only.
+/// Runs a part of the `parquet` crate, which panics on some damaged files; the user sees only the failure.
 fn guarded<R>(path: &Path, run: impl FnOnce() -> Result<R, ParquetError>) -> Result<R, Failure> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
@@ -315,7 +315,7 @@ fn guarded<R>(path: &Path, run: impl FnOnce() -> Result<R, ParquetError>) -> Res
     }
 }
 
-/// What keeps the `parquet` crate from writing is the system: the rows are plain numbers.
+/// Only the system can keep the `parquet` crate from writing: the rows are plain numbers.
 pub(super) fn cannot_write(path: &Path, error: &ParquetError) -> Failure {
     Failure::Other(format!("{}: cannot write: {error}", path.display()))
 }

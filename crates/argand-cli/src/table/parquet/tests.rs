@@ -14,7 +14,7 @@ use super::*;
 use crate::table::tests::{Numbers, Scratch, read_all, read_damaged};
 use crate::table::{Columns, Writer};
 
-/// A file as other programs write it: compressed, with dictionaries, columns that could be null.
+/// A file as other programs write it: compressed, with dictionaries and nullable columns.
 fn parquet(columns: &[(&str, ArrayRef)], compression: Compression) -> Vec<u8> {
     let batch = RecordBatch::try_from_iter_with_nullable(columns.iter().map(|(n, a)| (n, Arc::clone(a), true)));
     let batch = batch.unwrap();
@@ -88,7 +88,7 @@ fn batches_groups_and_tiles_fit_together() {
     }
 }
 
-/// What other programs write.
+/// The compressions that other programs use.
 #[test]
 fn usual_compressions_are_read() {
     let columns: [(&str, ArrayRef); 1] = [("x", Arc::new(Float64Array::from_iter_values((0..99).map(f64::from))))];

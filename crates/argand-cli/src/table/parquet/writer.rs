@@ -1,4 +1,4 @@
-//! Writes tables.
+//! Writes tables as Parquet.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::failure::Failure;
 use crate::output::AtomicFile;
 use crate::table::{Columns, Element, Writer};
 
-/// Columns turned from rows into columns at a time, so that the lines of the cache they share are still in it.
+/// Columns transposed at a time, so that their cache lines stay in the cache.
 const STRIP: usize = 16;
 /// Bytes of rows gathered into one group.
 const GROUP: usize = 1 << 24;
 /// In wide tables a group grows until every column has this many bytes, up to four times the above. The description of
 /// a column in a group stays in memory to the end, for the writer and for every reader: some 700 bytes each.
 const GROUP_COLUMN: usize = 1 << 16;
-/// The most columns that are written; a column takes 1500 bytes of memory even in a file of one row.
+/// The most columns written; a column takes 1500 bytes of memory even in a file of one row.
 const MOST_COLUMNS: usize = 1 << 20;
 
 /// Writes a Parquet file of float columns, uncompressed: features look like noise to a compressor.
@@ -30,7 +30,7 @@ pub(in crate::table) struct ParquetWriter<T: Element> {
     path: PathBuf,
     file: SerializedFileWriter<AtomicFile>,
     width: usize,
-    /// The rows of the group that is being gathered, and how many elements make it full.
+    /// Rows gathered for the current group, and how many elements fill it.
     group: Vec<T>,
     full: usize,
 }
@@ -39,7 +39,7 @@ impl<T: Element> ParquetWriter<T> {
     pub(in crate::table) fn create(path: &Path, columns: Columns) -> Result<Self, Failure> {
         let width = columns.width();
         if width > MOST_COLUMNS {
-            let what = format!("Parquet is not made for {width} columns, at most {MOST_COLUMNS}; write .npy");
+            let what = format!("Parquet supports at most {MOST_COLUMNS} columns, got {width} columns; write .npy");
             return Err(Failure::input(path, what));
         }
         let file = AtomicFile::create(path)?;

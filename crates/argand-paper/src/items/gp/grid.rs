@@ -1,4 +1,4 @@
-//! The results by set, degree, features and method: means over seeds, and their ratios.
+//! Results by dataset, degree, features and method: means over seeds, and their ratios.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl<'a> Grid<'a> {
         Some((mean, deviation / (values.len() as f64).sqrt()))
     }
 
-    /// Numbers of features in a set.
+    /// Numbers of features for a dataset.
     pub(super) fn features(&self, set: &str, scaling: &str) -> Vec<usize> {
         let mut features: Vec<usize> =
             self.cells.keys().filter(|cell| cell.0 == set && cell.1 == scaling).map(|cell| cell.3).collect();
@@ -45,7 +45,7 @@ impl<'a> Grid<'a> {
         (mean > 0.0).then(|| Log { value: mean.ln(), error: error / mean })
     }
 
-    /// One method's mean over another's, as the geometric mean over D.
+    /// The ratio of two methods' means, as the geometric mean over D.
     pub(super) fn ratio(
         &self,
         (set, scaling): (&'a str, &str),
@@ -65,7 +65,7 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// The logarithm of something positive, with its standard error.
+/// The logarithm of a positive number, with its standard error.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Log {
     pub(super) value: f64,

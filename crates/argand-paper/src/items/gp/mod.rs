@@ -1,4 +1,4 @@
-//! Kernel error and test error of Gaussian process classification, all sketches beside each other.
+//! Kernel error and test error of Gaussian process classification, for all sketches.
 
 mod grid;
 mod reference;
@@ -27,7 +27,7 @@ use crate::{Context, Error, files, or_usual};
 pub(super) const NAME: &str = "gp";
 pub(super) const TITLE: &str = "Kernel approximation and Gaussian process classification";
 
-/// Rows of the test set on which the kernel matrix is compared, as the authors did.
+/// Test rows for comparing kernel matrices, as in the authors' runs.
 const KERNEL_ROWS: usize = 5000;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -125,8 +125,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
     present(context, &context.recorded(NAME, &records)?)
 }
 
-/// Results in the CSV of an earlier run count as finished, also where its units are gone. They stay in the CSV: sets and numbers of
-/// features that were run apart are shown together.
+/// Results in the CSV of an earlier run count as finished, even if its units are gone. They stay in the CSV: datasets and numbers of
+/// features from separate runs are shown together.
 fn take_earlier(context: &Context<'_>) -> Result<Vec<Record>, Error> {
     let path = context.csv(NAME);
     if !path.exists() {
@@ -134,7 +134,7 @@ fn take_earlier(context: &Context<'_>) -> Result<Vec<Record>, Error> {
     }
     let records = files::read_csv::<Record>(&path).map_err(|error| match error {
         Error::File { path, what } => {
-            Error::File { path, what: format!("{what}; move it away, and what else is finished is taken from units/") }
+            Error::File { path, what: format!("{what}; move it away to use the finished results in units/") }
         }
         other => other,
     })?;
@@ -157,14 +157,14 @@ fn take_earlier(context: &Context<'_>) -> Result<Vec<Record>, Error> {
     Ok(records)
 }
 
-/// The order of lines in the CSV, which does not depend on the order of runs; lines of one place are of the same unit.
+/// The sort key of lines in the CSV, independent of the order of runs; lines with equal keys belong to the same unit.
 fn place(record: &Record) -> impl Ord + use<> {
     let method = METHODS.iter().position(|&method| method == record.method).unwrap_or(METHODS.len());
     let set = (record.dataset.clone(), record.data.clone(), record.scaling.to_string());
     (set, record.p, record.features, method, record.method.clone(), record.seed)
 }
 
-/// Operations, about.
+/// Approximate number of operations.
 fn cost(unit: &Unit, data: &Arc<Dataset>) -> f64 {
     let (rows, features, classes) = (data.rows() as f64, unit.features as f64, data.classes as f64);
     let per_feature = if unit.method.starts_with("craft") { 4e5 } else { 10.0 * features };
@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    /// Another set with another degree adds nothing.
+    /// Another dataset with another degree adds nothing.
     #[test]
     fn figures_are_of_one_set() {
         let other = Record { dataset: "other".to_owned(), p: 7, ..record("b", 128, 0, 0.1) };

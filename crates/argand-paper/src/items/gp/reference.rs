@@ -11,7 +11,7 @@ use crate::outcome::{Agreement, Outcome};
 use crate::reference::TheirMean;
 use crate::{Context, Error};
 
-/// How far two means are apart, in standard errors of their difference. Both scatter alike: their variances are pooled, where the
+/// The distance of two means, in standard errors of their difference. Both scatter alike, so their variances are pooled where the
 /// authors' is known.
 fn score(ours: &[f64], theirs: TheirMean) -> f64 {
     let (mean, deviation) = mean_and_deviation(ours);
@@ -25,10 +25,10 @@ fn score(ours: &[f64], theirs: TheirMean) -> f64 {
     (mean - theirs.mean) / (variance * (1.0 / own + 1.0 / other)).sqrt()
 }
 
-/// |z| up to this is agreement: among the some 500 comparisons of a set, one beyond it is expected in 30 such tables if all is well.
+/// |z| up to this is agreement: of the 500 or so comparisons per dataset, one exceeds it by chance once in 30 such tables.
 const FURTHEST: f64 = 4.0;
 
-/// Ours beside the authors', method by method.
+/// Our results beside the authors', method by method.
 pub(super) fn compare(context: &Context<'_>, outcome: &mut Outcome, grid: &Grid<'_>) -> Result<(), Error> {
     let Some(reference) = &context.settings.reference else { return Ok(()) };
     let mut lines: BTreeMap<(&str, usize, &str), Vec<[f64; 3]>> = BTreeMap::new();
@@ -106,7 +106,7 @@ mod tests {
         // Variances .02 of two seeds and .04 of four, pooled.
         let pooled = (0.02 + 3.0 * 0.04) / 4.0;
         assert!((z - 0.1 / (pooled * (0.5 + 0.25_f64)).sqrt()).abs() < 1e-12, "{z}");
-        // A single seed of theirs scatters as ours do.
+        // A single seed of theirs scatters like ours.
         let z = score(&[0.1, 0.3], TheirMean { seeds: 1.0, deviation: None, ..theirs });
         assert!((z - 0.1 / (0.02_f64 * 1.5).sqrt()).abs() < 1e-12, "{z}");
     }

@@ -6,7 +6,7 @@ use super::grid::{Grid, Log};
 use super::{KERNEL, Record, TEST};
 use crate::outcome::{Agreement, Outcome};
 
-/// A ratio that the paper says to be below 1, or above.
+/// A ratio that the paper claims to be below 1, or above.
 struct Expected {
     name: String,
     ratio: Option<Log>,
@@ -18,7 +18,7 @@ fn judge(expected: &[Expected]) -> Option<(String, Agreement)> {
     let (mut words, mut numbers) = (Vec::new(), Vec::new());
     for Expected { name, ratio, below } in expected {
         let Log { value, error } = (*ratio)?;
-        // One seed has no error to be judged by.
+        // A single seed gives no standard error.
         let within = if error.is_finite() { format!(" ± {:.2}", value.exp() * error) } else { String::new() };
         words.push(format!("{name} {:.2}{within}", value.exp()));
         numbers.push((if *below { value } else { -value }, error));
