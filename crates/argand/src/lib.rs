@@ -154,8 +154,8 @@
 //! Beyond the sketch itself ([`Spec::memory_bytes`], limited by [`Spec::sketch_within`]), memory is one block of rows per thread.
 //! Bad input is an [`Error`] that names the argument, before any work is done.
 //!
-//! The folder `examples` has a short program for each use. `cargo` features `ndarray`, `arrow` and `sprs`, all off by default, lend tables
-//! of these libraries: see [`interop`].
+//! The folder `examples` has a short program for each use. `cargo` features `ndarray`, `faer`, `arrow` and `sprs`, all off by default, lend
+//! tables of these libraries: see [`interop`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -4,8 +4,10 @@
 //!
 //! | feature | from | to |
 //! |---|---|---|
-//! | `ndarray` | `ArrayView2`, `&Array2` | `Rows`, `Input` |
+//! | `ndarray` | `ArrayView2`, `&Array2`, with rows any distance apart | `Rows`, `Input` |
 //! | `ndarray` | `ArrayViewMut2`, `&mut Array2` | `RowsMut` |
+//! | `faer` | `MatRef` in row-major order, with rows any distance apart | `Rows`, `Input` |
+//! | `faer` | `MatMut` in row-major order | `RowsMut` |
 //! | `arrow` | `&FixedSizeListArray` of `Float32` or `Float64` | `Rows`, `Input` |
 //! | `arrow` | `&PrimitiveArray` and a number of columns | `Rows`, by `arrow::rows` |
 //! | `sprs` | `CsMatViewI` in CSR form with `u32`, `u64` or `usize` indices | `SparseRows`, `Input` |
@@ -28,8 +30,10 @@
 
 #[cfg(feature = "arrow")]
 pub mod arrow;
+#[cfg(feature = "faer")]
+pub(crate) mod faer;
 #[cfg(feature = "ndarray")]
-mod ndarray;
+pub(crate) mod ndarray;
 #[cfg(feature = "sprs")]
 mod sprs;
 

@@ -1,6 +1,6 @@
 //! Views of input and output tables, and copies of some of their rows.
 //!
-//! Numbers are checked once: a view from [`Input::checked`] remembers that its numbers are finite, and so do its slices.
+//! Numbers are checked once: a view that [`Input::checked`] has looked at remembers that its numbers are finite, and so do its slices.
 
 mod input;
 mod owned;
@@ -9,29 +9,54 @@ mod sparse;
 use std::ops::Range;
 
 use crate::error::{Argument, Error};
+#[cfg(any(feature = "ndarray", feature = "faer"))]
+use crate::interop;
 
 pub use input::{Input, check_finite, check_shapes, checked};
 pub use owned::OwnedRows;
 pub use sparse::{Indices, SparseRows};
 
-/// A dense row-major table; there may be gaps between rows.
+/// A dense row-major table; rows may be further apart than they are long.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'a, T> {
-    data: &'a [T],
+    numbers: Numbers<'a, T>,
     rows: usize,
     columns: usize,
-    stride: usize,
     /// All numbers are known to be finite.
     finite: bool,
 }
 
-/// As [`Rows`], mutable.
+/// Where the numbers of a table lie. A slice must not reach over what lies between the rows of another library's view: it may be
+/// lent to someone else, or not be initialised. Such views are asked for one row at a time.
+#[derive(Debug, Clone, Copy)]
+enum Numbers<'a, T> {
+    /// Row `i` starts at `i * stride`.
+    Slice { data: &'a [T], stride: usize },
+    #[cfg(feature = "ndarray")]
+    Array(interop::ndarray::ArrayRows<'a, T>),
+    #[cfg(feature = "faer")]
+    Matrix(interop::faer::MatrixRows<'a, T>),
+}
+
+/// As [`Rows`], to be written.
 #[derive(Debug)]
 pub struct RowsMut<'a, T> {
-    data: &'a mut [T],
+    numbers: NumbersMut<'a, T>,
     rows: usize,
     columns: usize,
-    stride: usize,
+}
+
+/// As [`Numbers`], to be written.
+#[derive(Debug)]
+enum NumbersMut<'a, T> {
+    Slice {
+        data: &'a mut [T],
+        stride: usize,
+    },
+    #[cfg(feature = "ndarray")]
+    Array(interop::ndarray::ArrayRowsMut<'a, T>),
+    #[cfg(feature = "faer")]
+    Matrix(interop::faer::MatrixRowsMut<'a, T>),
 }
 
 /// Elements spanned by a table: the last row needs no padding after it.
@@ -61,7 +86,7 @@ impl<'a, T> Rows<'a, T> {
     /// A table without gaps: `data` holds exactly `rows * columns` numbers.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for any other length.
+    /// [`Error::Invalid`] if the length is another.
     pub fn new(data: &'a [T], rows: usize, columns: usize) -> Result<Self, Error> {
         Self::with_stride(data, rows, columns, columns)
     }
@@ -72,11 +97,23 @@ impl<'a, T> Rows<'a, T> {
     /// [`Error::Invalid`] if the rows overlap or reach beyond `data`.
     pub fn with_stride(data: &'a [T], rows: usize, columns: usize, stride: usize) -> Result<Self, Error> {
         check_length(data.len(), rows, columns, stride)?;
-        Ok(Self { data, rows, columns, stride, finite: false })
+        Ok(Self { numbers: Numbers::Slice { data, stride }, rows, columns, finite: false })
     }
 
-    /// Marks the numbers as finite, so that they are not checked again. Use it for numbers that are finite by
-    /// construction, such as features, and [`Input::checked`] for all others.
+    #[cfg(feature = "ndarray")]
+    pub(crate) fn of_array(array: interop::ndarray::ArrayRows<'a, T>) -> Self {
+        let (rows, columns) = array.dims();
+        Self { numbers: Numbers::Array(array), rows, columns, finite: false }
+    }
+
+    #[cfg(feature = "faer")]
+    pub(crate) fn of_matrix(matrix: interop::faer::MatrixRows<'a, T>) -> Self {
+        let (rows, columns) = matrix.dims();
+        Self { numbers: Numbers::Matrix(matrix), rows, columns, finite: false }
+    }
+
+    /// The same rows, whose numbers are known to be finite: they are not looked at again. This is for numbers that are finite by
+    /// construction, such as features; [`Input::checked`] is for all others.
     #[must_use]
     pub fn known_finite(mut self) -> Self {
         self.finite = true;
@@ -99,21 +136,47 @@ impl<'a, T> Rows<'a, T> {
     #[must_use]
     #[inline(always)]
     pub fn row(&self, index: usize) -> &'a [T] {
-        &self.data[index * self.stride..][..self.columns]
+        match &self.numbers {
+            Numbers::Slice { data, stride } => &data[index * stride..][..self.columns],
+            #[cfg(feature = "ndarray")]
+            Numbers::Array(array) => array.row(index),
+            #[cfg(feature = "faer")]
+            Numbers::Matrix(matrix) => matrix.row(index),
+        }
     }
 
     /// The rows in a range.
     fn slice(&self, range: Range<usize>) -> Self {
-        let start = if range.is_empty() { 0 } else { range.start * self.stride };
-        let length = if range.is_empty() { 0 } else { (range.len() - 1) * self.stride + self.columns };
-        Self { data: &self.data[start..][..length], rows: range.len(), ..*self }
+        let rows = range.len();
+        let numbers = match &self.numbers {
+            Numbers::Slice { data, stride } => {
+                let start = if range.is_empty() { 0 } else { range.start * stride };
+                let length = if range.is_empty() { 0 } else { (rows - 1) * stride + self.columns };
+                Numbers::Slice { data: &data[start..][..length], stride: *stride }
+            }
+            #[cfg(feature = "ndarray")]
+            Numbers::Array(array) => Numbers::Array(array.slice(range)),
+            #[cfg(feature = "faer")]
+            Numbers::Matrix(matrix) => Numbers::Matrix(matrix.slice(range)),
+        };
+        Self { numbers, rows, ..*self }
     }
 
-    /// The numbers of some rows in as few slices as possible: one if there are no gaps.
-    fn runs(&self, rows: Range<usize>) -> impl Iterator<Item = &'a [T]> + use<'a, T> {
-        let Self { data, columns, stride, .. } = *self;
-        let together = if stride == columns { rows.len().max(1) } else { 1 };
-        rows.step_by(together).map(move |first| &data[first * stride..][..together * columns])
+    /// The numbers of some rows, as few slices: one if there are no gaps.
+    fn runs(&self, rows: Range<usize>) -> impl Iterator<Item = &'a [T]> + use<'a, T>
+    where
+        T: Copy,
+    {
+        let table = *self;
+        let whole = match table.numbers {
+            Numbers::Slice { data, stride } if stride == table.columns => Some(data),
+            _ => None,
+        };
+        let together = if whole.is_some() { rows.len().max(1) } else { 1 };
+        rows.step_by(together).map(move |first| match whole {
+            Some(data) => &data[first * table.columns..][..together * table.columns],
+            None => table.row(first),
+        })
     }
 }
 
@@ -121,18 +184,30 @@ impl<'a, T> RowsMut<'a, T> {
     /// A table without gaps: `data` holds exactly `rows * columns` numbers.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for any other length.
+    /// [`Error::Invalid`] if the length is another.
     pub fn new(data: &'a mut [T], rows: usize, columns: usize) -> Result<Self, Error> {
         Self::with_stride(data, rows, columns, columns)
     }
 
-    /// A table whose row `i` starts at `i * stride`; gaps between rows are not written.
+    /// A table whose row `i` starts at `i * stride`; what lies between the rows is left alone.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the rows overlap or reach beyond `data`.
     pub fn with_stride(data: &'a mut [T], rows: usize, columns: usize, stride: usize) -> Result<Self, Error> {
         check_length(data.len(), rows, columns, stride)?;
-        Ok(Self { data, rows, columns, stride })
+        Ok(Self { numbers: NumbersMut::Slice { data, stride }, rows, columns })
+    }
+
+    #[cfg(feature = "ndarray")]
+    pub(crate) fn of_array(array: interop::ndarray::ArrayRowsMut<'a, T>) -> Self {
+        let (rows, columns) = array.dims();
+        Self { numbers: NumbersMut::Array(array), rows, columns }
+    }
+
+    #[cfg(feature = "faer")]
+    pub(crate) fn of_matrix(matrix: interop::faer::MatrixRowsMut<'a, T>) -> Self {
+        let (rows, columns) = matrix.dims();
+        Self { numbers: NumbersMut::Matrix(matrix), rows, columns }
     }
 
     /// Number of rows.
@@ -150,38 +225,78 @@ impl<'a, T> RowsMut<'a, T> {
     /// Row `index`.
     #[inline(always)]
     pub fn row_mut(&mut self, index: usize) -> &mut [T] {
-        &mut self.data[index * self.stride..][..self.columns]
+        match &mut self.numbers {
+            NumbersMut::Slice { data, stride } => &mut data[index * *stride..][..self.columns],
+            #[cfg(feature = "ndarray")]
+            NumbersMut::Array(array) => array.row_mut(index),
+            #[cfg(feature = "faer")]
+            NumbersMut::Matrix(matrix) => matrix.row_mut(index),
+        }
     }
 
-    /// Columns from `column` to the first one that starts a cache line in every row; none if rows are aligned differently.
+    /// Columns from `column` to the first one that starts a cache line in every row; none if rows differ in that.
     pub(crate) fn before_line(&self, column: usize) -> usize {
         const LINE: usize = 64;
         let size = size_of::<T>();
-        if !(self.stride * size).is_multiple_of(LINE) {
+        let (address, stride) = match &self.numbers {
+            NumbersMut::Slice { data, stride } => (data.as_ptr().addr(), *stride),
+            #[cfg(feature = "ndarray")]
+            NumbersMut::Array(array) => array.address_and_stride(),
+            #[cfg(feature = "faer")]
+            NumbersMut::Matrix(matrix) => matrix.address_and_stride(),
+        };
+        if !(stride * size).is_multiple_of(LINE) {
             return 0;
         }
-        let past = (self.data.as_ptr().addr() + column * size) % LINE;
+        let past = (address + column * size) % LINE;
         (LINE - past) % LINE / size
     }
 
-    /// Reborrows the table.
+    /// The same table, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> RowsMut<'_, T> {
-        RowsMut { data: self.data, rows: self.rows, columns: self.columns, stride: self.stride }
+        let numbers = match &mut self.numbers {
+            NumbersMut::Slice { data, stride } => NumbersMut::Slice { data, stride: *stride },
+            #[cfg(feature = "ndarray")]
+            NumbersMut::Array(array) => NumbersMut::Array(array.reborrow()),
+            #[cfg(feature = "faer")]
+            NumbersMut::Matrix(matrix) => NumbersMut::Matrix(matrix.reborrow()),
+        };
+        RowsMut { numbers, rows: self.rows, columns: self.columns }
+    }
+
+    /// The first rows and the others.
+    fn split_at(self, rows: usize) -> (Self, Self) {
+        let Self { numbers, rows: all, columns } = self;
+        let (first, rest) = match numbers {
+            NumbersMut::Slice { data, stride } => {
+                // The last row of the whole table may end before its stride does.
+                let length = if rows == all { data.len() } else { rows * stride };
+                let (first, rest) = data.split_at_mut(length);
+                (NumbersMut::Slice { data: first, stride }, NumbersMut::Slice { data: rest, stride })
+            }
+            #[cfg(feature = "ndarray")]
+            NumbersMut::Array(array) => {
+                let (first, rest) = array.split_at(rows);
+                (NumbersMut::Array(first), NumbersMut::Array(rest))
+            }
+            #[cfg(feature = "faer")]
+            NumbersMut::Matrix(matrix) => {
+                let (first, rest) = matrix.split_at(rows);
+                (NumbersMut::Matrix(first), NumbersMut::Matrix(rest))
+            }
+        };
+        (Self { numbers: first, rows, columns }, Self { numbers: rest, rows: all - rows, columns })
     }
 
     /// The table cut into blocks of `block_rows` rows, the last one possibly shorter.
     pub(crate) fn blocks(self, block_rows: usize) -> Vec<RowsMut<'a, T>> {
-        let Self { mut data, rows, columns, stride } = self;
-        let mut blocks = Vec::with_capacity(rows.div_ceil(block_rows));
-        let mut left = rows;
-        while left > 0 {
-            let taken = left.min(block_rows);
-            // The last row of the whole table may end before its stride does.
-            let length = if taken == left { data.len() } else { taken * stride };
-            let (block, rest) = data.split_at_mut(length);
-            blocks.push(RowsMut { data: block, rows: taken, columns, stride });
-            data = rest;
-            left -= taken;
+        let mut blocks = Vec::with_capacity(self.rows.div_ceil(block_rows));
+        let mut left = self;
+        while left.rows > 0 {
+            let taken = left.rows.min(block_rows);
+            let (block, rest) = left.split_at(taken);
+            blocks.push(block);
+            left = rest;
         }
         blocks
     }

@@ -1,6 +1,6 @@
 //! Rows that own their numbers.
 
-use super::{Indices, Input, Rows, SparseRows};
+use super::{Indices, Input, Numbers, Rows, SparseRows};
 use crate::error::Error;
 use crate::scalar::Scalar;
 
@@ -76,7 +76,8 @@ impl<T: Scalar> OwnedRows<T> {
         let finite = self.finite;
         match &self.parts {
             Parts::Dense { rows, columns, values } => {
-                Input::Dense(Rows { data: values, rows: *rows, columns: *columns, stride: *columns, finite })
+                let numbers = Numbers::Slice { data: values, stride: *columns };
+                Input::Dense(Rows { numbers, rows: *rows, columns: *columns, finite })
             }
             Parts::Sparse { columns, row_starts, columns_of, values } => {
                 let (row_starts, columns_of) = (Indices::U64(row_starts), Indices::U64(columns_of));
