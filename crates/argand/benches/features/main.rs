@@ -299,6 +299,44 @@ fn show_sparse(report: &Report) {
     report.table("sparse", "tensor-sketch on sparse rows with 10 non-zeros, p = 3, D = 1024", &table);
 }
 
+/// A few rows at a time, and new results beside a reused buffer.
+fn show_batches(report: &Report) {
+    let (dim, degree, features) = (512, 3, 4096);
+    let sketch =
+        Spec::polynomial(dim).with_degree(degree).with_features(features).sketch::<f32>().expect("a valid spec");
+    let (x, mut out) = (data(16 * dim), vec![0.0; 16 * features]);
+    let mut time = |rows: usize| {
+        best(0.3, || {
+            for _ in 0..100 {
+                let x = Rows::new(&x[..rows * dim], rows, dim).expect("shape").into();
+                let out = RowsMut::new(&mut out[..rows * features], rows, features).expect("shape");
+                sketch.transform_into(&[x], out).expect("finite");
+            }
+        }) / 100.0
+    };
+    let tile = time(16);
+    let mut table = Table::new(["rows", "microseconds", "times their share of sixteen"]);
+    for rows in [1, 2, 4, 7, 8, 12, 16] {
+        let taken = time(rows);
+        table.push([rows.to_string(), digits(taken * 1e6), digits(taken / (tile * rows as f64 / 16.0))]);
+    }
+    report.table("batches", "Few rows, d = 512, p = 3, D = 4096, ctr-product-srht, one thread", &table);
+
+    let mut table = Table::new(["rows x d, p, D", "new result, ms", "reused buffer, ms", "ratio"]);
+    for shape @ Shape { rows, dim, degree, features } in [shape(20000, 63, 3, 2048), shape(60000, 784, 3, 2048)] {
+        let spec = Spec::polynomial(dim).with_degree(degree).with_features(features);
+        let (sketch, x) = (spec.sketch::<f32>().expect("a valid spec"), data(rows * dim));
+        let input = || Rows::new(&x, rows, dim).expect("shape").into();
+        let fresh = best(1.0, || drop(black_box(sketch.transform(&[input()]).expect("finite"))));
+        let mut out = vec![0.0; rows * features];
+        let reused = best(1.0, || {
+            sketch.transform_into(&[input()], RowsMut::new(&mut out, rows, features).expect("shape")).expect("finite");
+        });
+        table.push([shape.to_string(), digits(fresh * 1e3), digits(reused * 1e3), digits(fresh / reused)]);
+    }
+    report.table("results", "New results beside a reused buffer, ctr-product-srht, all threads", &table);
+}
+
 fn main() {
     let report = Report::from_arguments();
     let mut rivals = Rivals::start();
@@ -319,6 +357,9 @@ fn main() {
             show_sparse(&report);
         }
     });
+    if report.wants("batches") {
+        show_batches(&report);
+    }
     if report.wants("threads") {
         single.install(|| show_threads(&report));
     }
