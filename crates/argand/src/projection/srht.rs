@@ -234,7 +234,7 @@ impl<T: Scalar> Fusible<T> for Srht {
         Transformed { sampled: &self.hadamard.sampled, re, im }
     }
 
-    const FEW_ROWS: usize = 7;
+    const FEW_ROWS: usize = 4;
 
     fn prepare_row<'a>(&'a self, x: &[T], free: &mut &'a mut [T]) -> Option<TransformedRow<'a, T>> {
         let (re, rest) = std::mem::take(free).split_at_mut(self.padded);

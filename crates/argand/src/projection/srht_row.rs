@@ -55,51 +55,66 @@ impl<T: Scalar> WithSimd for WriteRow<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) -> bool {
         let Self { factors, scale: factor, parts, out } = self;
-        let [first, others @ ..] = factors else { unreachable!("a sketch has at least one factor") };
-        let outputs = first.sampled.len();
-        let columns = parts.columns(outputs);
-        let mut finite = true;
+        let [first, ..] = factors else { unreachable!("a sketch has at least one factor") };
+        let (outputs, complex) = (first.sampled.len(), !first.im.is_empty());
+        let [columns_re, columns_im] = parts.columns(outputs);
+        // Zero times a number that is not finite is NaN, and stays so in a sum.
+        let mut check = [T::ZERO; LANES];
         for start in (0..outputs).step_by(LANES) {
             let count = LANES.min(outputs - start);
-            let [mut re, mut im] = take(first, start, count);
-            for other in others {
-                let [by_re, by_im] = take(other, start, count);
-                if first.im.is_empty() {
-                    re = mul(re, by_re);
-                } else {
-                    let product = sub(mul(re, by_re), mul(im, by_im));
-                    (re, im) = (product, add(mul(re, by_im), mul(im, by_re)));
-                }
-            }
-            for (part, Columns { start: column, step }) in [re, im].into_iter().zip(columns) {
-                if column == 0 || !first.im.is_empty() {
-                    let part = scale(part, factor);
-                    finite &= part[..count].iter().all(|value| value.is_finite());
-                    put(&mut out[column + step * start..], &part[..count], step);
-                }
+            let [re, im] = if complex { complex_product(factors, start) } else { real_product(factors, start) };
+            let re = scale(re, factor);
+            check = add(check, scale(re, T::ZERO));
+            put(out, columns_re, start, &re[..count]);
+            if complex {
+                let im = scale(im, factor);
+                check = add(check, scale(im, T::ZERO));
+                put(out, columns_im, start, &im[..count]);
             }
         }
-        finite
+        check == [T::ZERO; LANES]
     }
 }
 
-/// Some outputs of one factor as [Re, Im]; zeros where there are none.
+/// Sixteen outputs, or those that are left, multiplied over all factors.
 #[inline(always)]
-fn take<T: Scalar>(from: &TransformedRow<'_, T>, start: usize, count: usize) -> [Lane<T>; 2] {
-    let mut parts = [[T::ZERO; LANES]; 2];
-    let sampled = &from.sampled[start..][..count];
-    for (part, table) in parts.iter_mut().zip([from.re, from.im]) {
-        if !table.is_empty() {
-            for (value, &at) in part.iter_mut().zip(sampled) {
-                *value = table[at as usize];
-            }
-        }
+fn complex_product<T: Scalar>(factors: &[TransformedRow<'_, T>], start: usize) -> [Lane<T>; 2] {
+    let [first, others @ ..] = factors else { unreachable!("a sketch has at least one factor") };
+    let (mut re, mut im) = (take(first.re, first.sampled, start), take(first.im, first.sampled, start));
+    for other in others {
+        let (by_re, by_im) = (take(other.re, other.sampled, start), take(other.im, other.sampled, start));
+        (re, im) = (sub(mul(re, by_re), mul(im, by_im)), add(mul(re, by_im), mul(im, by_re)));
     }
-    parts
+    [re, im]
+}
+
+/// As [`complex_product`], of real factors.
+#[inline(always)]
+fn real_product<T: Scalar>(factors: &[TransformedRow<'_, T>], start: usize) -> [Lane<T>; 2] {
+    let [first, others @ ..] = factors else { unreachable!("a sketch has at least one factor") };
+    let first = take(first.re, first.sampled, start);
+    let re = others.iter().fold(first, |re, other| mul(re, take(other.re, other.sampled, start)));
+    [re, [T::ZERO; LANES]]
+}
+
+/// Sixteen sampled numbers, or those that are left and then zeros.
+#[inline(always)]
+fn take<T: Scalar>(from: &[T], sampled: &[u32], start: usize) -> Lane<T> {
+    let mut taken = [T::ZERO; LANES];
+    if let Some(sampled) = sampled[start..].first_chunk::<LANES>() {
+        // Of constant length, so that it is unrolled.
+        for lane in 0..LANES {
+            taken[lane] = from[sampled[lane] as usize];
+        }
+    } else {
+        taken.iter_mut().zip(&sampled[start..]).for_each(|(taken, &at)| *taken = from[at as usize]);
+    }
+    taken
 }
 
 #[inline(always)]
-fn put<T: Scalar>(out: &mut [T], values: &[T], step: usize) {
+fn put<T: Scalar>(out: &mut [T], Columns { start: column, step }: Columns, start: usize, values: &[T]) {
+    let out = &mut out[column + step * start..];
     if step == 1 {
         out[..values.len()].copy_from_slice(values);
     } else {
