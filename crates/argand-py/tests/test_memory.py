@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-
 from argand import PolynomialSketch
 from argand._memory import SMALLEST, Pool
 
