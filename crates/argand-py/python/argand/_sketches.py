@@ -35,7 +35,6 @@ from ._arguments import (
     text,
     threads_of,
 )
-from ._memory import POOL
 
 
 class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -124,7 +123,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             self._sketch.transform(arrays, out.view(precision), True, threads)
             return out
         # All drawn columns, as real numbers.
-        columns = POOL.empty((shape[0], self._columns), precision)
+        columns = np.empty((shape[0], self._columns), precision)
         self._sketch.transform(arrays, columns, False, threads)
         features = columns.view(dtype)
         if self._is_odd():
