@@ -44,7 +44,7 @@ pub fn moment_constant(base: Base, field: Field, t: f64) -> Result<f64, Error> {
             let weight = |even: f64, distance: f64| even * distance / (t * (above - below));
             Ok(complex(below).powf(weight(below, above - t)) * complex(above).powf(weight(above, t - below)))
         }
-        (Base::ProductSrht | Base::TensorSrht | Base::TensorSketch, _) => Err(Error::invalid(
+        _ => Err(Error::invalid(
             Argument::Base,
             "gaussian or rademacher, whose entries are independent",
             format!("{base:?}"),
