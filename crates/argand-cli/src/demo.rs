@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     seeds: u64,
 
     /// Rows of the data to use.
-    #[arg(long, value_name = "N", default_value_t = 1000, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 500, allow_negative_numbers = true)]
     rows: usize,
 
     /// Number of threads [default: all cores].
