@@ -50,6 +50,21 @@ def test_pickles_do_not_grow_with_the_sketch():
     assert len(pickle.dumps(fitted)) < 2000
 
 
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("argand._sketches", ["PolynomialSketch", "SphericalSketch", "TensorProductSketch"]),
+        ("argand._models", ["GPClassifier", "GPRegressor", "Ridge", "RidgeClassifier"]),
+        ("argand._plan", ["Candidate", "Plan"]),
+    ],
+)
+def test_pickles_name_modules_that_stay(module, names):
+    for name in names:
+        # How old pickles name a class, and how new ones do.
+        assert pickle.loads(f"c{module}\n{name}\n.".encode()) is getattr(argand, name)
+        assert getattr(argand, name).__module__ == module
+
+
 def test_random_state(X):
     features = lambda random_state: argand.PolynomialSketch(random_state=random_state).fit_transform(X)
     assert argand.PolynomialSketch(random_state=42).fit(X).seed_ == 42

@@ -1,0 +1,259 @@
+"""What all models share: sums over rows, targets and classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+
+from . import _argand
+from ._arguments import all_or_nothing, check_table, integer, native, number, seed_of, text, threads_of
+from ._base_sketch import check_directions, make_spec
+
+
+class BaseModel(BaseEstimator):
+    """A model solved from sums over rows, which are collected in one pass and can grow at any time."""
+
+    # The kind of sums to keep: "values", "classes" or "classes apart".
+    _targets = "values"
+    _fewest_rows = 1
+    _sketch: _argand.Sketch
+    _gram: _argand.Gram
+    _model: _argand.Model | None
+    _n_columns: int
+
+    def _parameters(self) -> dict[str, Any]:
+        return {
+            "degree": integer("degree", self.degree),
+            "gamma": number("gamma", self.gamma),
+            "coef0": number("coef0", self.coef0),
+            "method": text("method", self.method),
+            "craft_dim": integer("craft_dim", self.craft_dim),
+        }
+
+    def _solve(self) -> _argand.Model:
+        """The model for the sums so far."""
+        raise NotImplementedError
+
+    def _columns(self, y: np.ndarray) -> int:
+        """Number of target columns, or of classes."""
+        raise NotImplementedError
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any):
+        """Learn from rows and their targets, in one pass.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            The rows.
+        y : array-like of shape (n_samples,)
+            Their classes or numbers; the regressors also take several columns of numbers.
+
+        Returns
+        -------
+        self
+        """
+        table, labels = self._check_training(X, y, reset=True, classes=None)
+        sketch = self._draw(table)
+        gram = self._sum_up(sketch, table, labels)
+        self._sketch, self._gram = sketch, gram
+        self._model = None
+        self._learnt()
+        return self
+
+    def _check_training(self, X: Any, y: Any, *, reset: bool, classes: Any) -> tuple[Any, np.ndarray]:
+        threads_of(self.n_jobs)
+        self._check_parameters()
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        keywords = {"reset": reset, "ensure_min_samples": self._fewest_rows if reset else 1}
+        # The compiled part checks for NaN and infinity.
+        table = check_table(X, partial(validate_data, self, **keywords), finite=False)
+        labels = self._check_labels(y, reset=reset, classes=classes)
+        if len(labels) != table.shape[0]:
+            raise ValueError(f"y: expected {table.shape[0]} rows, as X, got {len(labels)}")
+        return table, labels
+
+    def _check_parameters(self) -> None:
+        raise NotImplementedError
+
+    def _check_labels(self, y: Any, *, reset: bool, classes: Any) -> np.ndarray:
+        """Classes as numbers from 0, or a table of targets."""
+        raise NotImplementedError
+
+    def _draw(self, table: Any) -> _argand.Sketch:
+        parameters, seed = self._parameters(), seed_of(self.random_state)
+        if "complex-" in parameters["method"]:
+            raise ValueError(f"method: expected a method with real features, got {parameters['method']!r}")
+        sketch = _argand.Sketch(make_spec([table.shape[1]], False, self.n_components, seed, parameters))
+        sketch.draw(True)
+        self.seed_ = seed
+        return sketch
+
+    def _blocks(self, sketch: _argand.Sketch, table: Any) -> Iterator[tuple[slice, np.ndarray]]:
+        """Features in float32, block by block."""
+        if self.method == "srf":
+            check_directions(table)
+        check_single_precision(table)
+        features, step = sketch.features, sketch.block_rows
+        threads = threads_of(self.n_jobs)
+        for start in range(0, table.shape[0], step):
+            rows = slice(start, min(start + step, table.shape[0]))
+            block = np.empty((rows.stop - start, features), np.float32)
+            sketch.transform([native(table[rows], np.float32)], block, False, threads, start)
+            yield rows, block
+
+    def _sum_up(self, sketch: _argand.Sketch, table: Any, labels: np.ndarray) -> _argand.Gram:
+        gram = _argand.Gram.empty(sketch.spec, self._targets, self._columns(labels))
+        for rows, features in self._blocks(sketch, table):
+            gram.update(features, np.ascontiguousarray(labels[rows]), threads_of(self.n_jobs))
+        return gram
+
+    @all_or_nothing
+    def _partial_fit(self, X: Any, y: Any, classes: Any = None):
+        first = not hasattr(self, "_gram")
+        table, labels = self._check_training(X, y, reset=first, classes=classes)
+        sketch = self._draw(table) if first else self._sketch
+        # All rows count or, after an error or an interrupt, none.
+        gram = self._sum_up(sketch, table, labels)
+        if first:
+            self._sketch, self._gram = sketch, gram
+        else:
+            self._gram.merge(gram)
+        self._model = None
+        return self
+
+    def _learnt(self) -> _argand.Model:
+        """The model; after partial_fit it is solved when first needed."""
+        check_is_fitted(self, "_gram")
+        if self._model is None:
+            self._model = self._solve()
+        return self._model
+
+    def _on_blocks(self, X: Any, compute: Any) -> list[Any]:
+        """Apply a function to the features of every block of rows."""
+        model = self._learnt()
+        table = check_table(X, partial(validate_data, self, reset=False), finite=False)
+        threads = threads_of(self.n_jobs)
+        return [compute(model, features, threads) for _, features in self._blocks(self._sketch, table)]
+
+    def _means(self, X: Any) -> np.ndarray:
+        means = self._on_blocks(X, lambda model, features, threads: model.means(features, threads))
+        return np.concatenate(means).reshape(-1, self._n_columns)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_gram")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class BaseRegressor(RegressorMixin, BaseModel):
+    def _check_labels(self, y: Any, *, reset: bool, classes: Any) -> np.ndarray:
+        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = column_or_1d(y, warn=True)
+        table = y.reshape(len(y), -1)
+        if reset:
+            self._n_columns, self._is_single = table.shape[1], y.ndim == 1
+        elif table.shape[1] != self._n_columns:
+            raise ValueError(f"y: expected {self._n_columns} columns, as before, got {table.shape[1]}")
+        return np.require(table, requirements=["C", "A"])
+
+    def _columns(self, y: np.ndarray) -> int:
+        return y.shape[1]
+
+    def _shaped(self, values: np.ndarray) -> np.ndarray:
+        return values[:, 0] if self._is_single else values
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict the targets of rows.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,) or (n_samples, n_targets)
+        """
+        check_is_fitted(self)
+        return self._shaped(self._means(X))
+
+    def partial_fit(self, X: Any, y: Any):
+        """Learn from more rows, exactly as if all had come at once (up to rounding).
+
+        The first call draws the sketch. The model is solved when it is next needed.
+
+        Parameters
+        ----------
+        X, y : as in fit
+
+        Returns
+        -------
+        self
+        """
+        return self._partial_fit(X, y)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class BaseClassifier(ClassifierMixin, BaseModel):
+    def _check_labels(self, y: Any, *, reset: bool, classes: Any) -> np.ndarray:
+        y = column_or_1d(y, warn=True)
+        if y.dtype.kind in "fc" and not np.isfinite(y).all():
+            raise ValueError("y: expected classes, got NaN or infinity")
+        check_classification_targets(y)
+        if reset:
+            found = np.unique(y) if classes is None else unique_labels(classes)
+            if len(found) < 2:
+                raise ValueError(f"y: expected at least 2 classes, got {len(found)} class: {found!r}")
+            self.classes_ = found
+        elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
+            raise ValueError(f"classes: expected those of the first call, {self.classes_!r}, got {classes!r}")
+        self._n_columns = len(self.classes_)
+        places = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
+        unknown = y[self.classes_[places] != y]
+        if len(unknown):
+            raise ValueError(f"y: expected classes {self.classes_!r}, got {unknown[0]!r}")
+        return places.astype(np.uint32)
+
+    def _columns(self, y: np.ndarray) -> int:
+        return len(self.classes_)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None):
+        """Learn from more rows, exactly as if all had come at once (up to rounding).
+
+        The first call draws the sketch. The model is solved when it is next needed.
+
+        Parameters
+        ----------
+        X, y : as in fit
+        classes : array-like of shape (n_classes,), default=None
+            All classes to expect, in the first call; by default those in its y.
+
+        Returns
+        -------
+        self
+        """
+        return self._partial_fit(X, y, classes)
+
+
+def check_single_precision(table: Any) -> None:
+    """Refuse numbers that are finite, but not in float32."""
+    if table.dtype == np.float32 or not table.size:
+        return
+    largest = max(-table.min(), table.max())
+    if np.isfinite(largest) and largest > np.finfo(np.float32).max:
+        raise ValueError("X: expected numbers that fit into float32, in which models compute")

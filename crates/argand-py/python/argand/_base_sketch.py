@@ -1,0 +1,283 @@
+"""What all sketches share: their spec, their features and their files."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from functools import lru_cache, partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.metrics.pairwise import polynomial_kernel
+from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from . import _argand
+from ._arguments import (
+    all_or_nothing,
+    check_table,
+    comes_in_pairs,
+    common_precision,
+    integer,
+    is_complex,
+    native,
+    sample_rows,
+    seed_of,
+    threads_of,
+)
+
+
+class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of all sketches. Subclasses define which tables they read and which kernel they approximate."""
+
+    __metadata_request__transform = MappingProxyType({"out": UNUSED})
+
+    def _parameters(self, factors: int) -> dict[str, Any]:
+        """degree, gamma, coef0, method and craft_dim of the spec, for this many tables."""
+        raise NotImplementedError
+
+    def _tables(self, X: Any, *, reset: bool) -> list[Any]:
+        """Check the tables in X; ``reset`` stores their sizes, otherwise they must match.
+
+        In fit, all numbers are checked here; in transform, by the compiled part.
+        """
+        return [check_table(X, partial(validate_data, self, reset=reset), finite=reset)]
+
+    def _make_spec(self, tables: list[Any], seed: int) -> str:
+        dims, parameters = [table.shape[1] for table in tables], self._parameters(len(tables))
+        return make_spec(dims, self._is_distinct(), self.n_components, seed, parameters)
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any = None):
+        """Draw the random numbers for tables like X. Only the number of columns and the precision of X matter.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            The rows to sketch.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self
+        """
+        threads_of(self.n_jobs)
+        tables = self._tables(X, reset=True)
+        seed = seed_of(self.random_state)
+        self._adopt(_argand.Sketch(self._make_spec(tables, seed)))
+        self._sketch.draw(bool(common_precision(tables) == np.float32))
+        return self
+
+    def _is_distinct(self) -> bool:
+        return False
+
+    def _adopt(self, sketch: _argand.Sketch) -> None:
+        spec = json.loads(sketch.spec)
+        self._sketch, self._method, self._columns = sketch, spec["method"], spec["features"]
+        self._n_features_out = self._columns // 2 if is_complex(self._method) else int(self.n_components)
+        self.seed_ = spec["seed"]
+
+    def transform(self, X: Any, *, out: np.ndarray | None = None) -> Any:
+        """Compute the features of every row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Any numeric type; float32 gives float32 features, anything else float64. C-contiguous arrays and CSR
+            matrices of float32 or float64 are read in place, others are copied.
+        out : ndarray of shape (n_samples, n_components), default=None
+            Where to write the features. If it is C-contiguous, nothing is allocated. A wrong argument leaves it
+            unchanged.
+
+        Returns
+        -------
+        Z : ndarray of shape (n_samples, n_components)
+            The features: ``Z @ Z.T`` approximates the kernel matrix. ``complex-`` methods give complex numbers,
+            ``n_components / 2`` of them, and ``(Z @ Z.conj().T).real`` approximates it.
+        """
+        check_is_fitted(self)
+        return self._features(self._tables(X, reset=False), out)
+
+    def _features(self, tables: list[Any], out: np.ndarray | None = None) -> np.ndarray:
+        if self._method == "srf":
+            check_directions(tables[0])
+        precision = np.dtype(common_precision(tables))
+        dtype = np.result_type(precision, np.complex64) if is_complex(self._method) else precision
+        shape = (tables[0].shape[0], self._n_features_out)
+        if out is not None:
+            check_out(out, shape, dtype)
+        arrays = [native(table, precision) for table in tables]
+        threads = threads_of(self.n_jobs)
+        if out is not None and out.flags.carray and not self._is_odd():
+            self._sketch.transform(arrays, out.view(precision), True, threads)
+            return out
+        # All drawn columns, as real numbers.
+        columns = np.empty((shape[0], self._columns), precision)
+        self._sketch.transform(arrays, columns, False, threads)
+        features = columns.view(dtype)
+        if self._is_odd():
+            # The last pair's real and imaginary part (cosine and sine), added: cross terms are zero on average.
+            features[:, self._columns // 2 - 1] += features[:, -1]
+            features = np.ascontiguousarray(features[:, :-1])
+        if out is None:
+            return features
+        out[...] = features
+        return out
+
+    def _is_odd(self) -> bool:
+        """Whether one more column is drawn than there are features."""
+        return comes_in_pairs(self._method) and self._n_features_out % 2 == 1
+
+    def kernel(self, X: Any, Y: Any = None) -> np.ndarray:
+        """The exact kernel matrix that features approximate. Needs no fit.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        Y : array-like or sparse matrix of shape (m_samples, n_features), default=None
+            X if not given.
+
+        Returns
+        -------
+        K : ndarray of shape (n_samples, m_samples)
+        """
+        parameters = self._parameters(1)
+        X, Y = check_table(X), None if Y is None else check_table(Y, name="Y")
+        return polynomial_kernel(X, Y, *(parameters[name] for name in ("degree", "gamma", "coef0")))
+
+    def expected_error(self, X: Any, *, return_std: bool = False) -> Any:
+        """Predict the relative error of the kernel matrix of X before drawing a sketch. Needs no fit.
+
+        The error is :math:`\\sqrt{E ||ZZ^T - K||_F^2} / ||K||_F`, the root mean square over sketches; a typical sketch
+        is better. It comes from the closed form of the variance where one is known; otherwise it is measured on
+        sketches of some rows.
+
+        Parameters
+        ----------
+        X : as in transform
+            More than 4096 rows are sampled at random.
+        return_std : bool, default=False
+            Whether to return the standard error of the prediction as well. It is 0 for closed forms on up to 2048 rows.
+
+        Returns
+        -------
+        error : float
+            For an odd ``n_components`` and features in pairs, the error with one more feature.
+        standard_error : float
+            Only with ``return_std``.
+        """
+        tables = self._sample_tables(X)
+        spec = self._make_spec(tables, 0)
+        population, chosen = tables[0].shape[0], sample_rows(tables, 0)
+        arrays = [native(table, common_precision(chosen)) for table in chosen]
+        error, std, _ = _argand.expected_error(spec, arrays, population, threads_of(self.n_jobs))
+        return (error, std) if return_std else error
+
+    def _sample_tables(self, X: Any) -> list[Any]:
+        return [check_table(X)]
+
+    @property
+    def spec(self) -> str:
+        """The fitted sketch as JSON, which the command line and the Rust library also read."""
+        check_is_fitted(self)
+        return self._sketch.spec
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Save the fitted sketch as its spec, for :meth:`load` and for ``argand transform --spec``.
+
+        The file appears whole or not at all.
+        """
+        spec = self.spec
+        if self._is_odd():
+            raise ValueError(
+                f"n_components: expected an even number to save, got {self._n_features_out}; pickle the sketch instead"
+            )
+        path = Path(path)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=f".{path.name}.", encoding="utf-8", delete=False
+        ) as file:
+            try:
+                file.write(spec)
+                file.flush()
+                os.fsync(file.fileno())
+                os.chmod(file.name, 0o644)
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike):
+        """Load a fitted sketch saved by :meth:`save` or the command line."""
+        sketch = _argand.Sketch(Path(path).read_text(encoding="utf-8"))
+        spec = json.loads(sketch.spec)
+        loaded = cls._from_spec(spec)
+        loaded._adopt(sketch)
+        loaded.n_features_in_ = int(np.sum(spec["input_dim"]))
+        return loaded
+
+    @classmethod
+    def _from_spec(cls, spec: dict[str, Any]):
+        """An unfitted estimator with the parameters of a spec."""
+        raise NotImplementedError
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_sketch")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def make_spec(dims: list[int], distinct: bool, n_components: Any, seed: int, parameters: dict[str, Any]) -> str:
+    """The JSON of a spec. Features in pairs are rounded up to whole pairs."""
+    columns = integer("n_components", n_components)
+    columns += columns % 2 * comes_in_pairs(parameters["method"])
+    spec = _argand.spec(dims=dims, distinct=distinct, n_components=columns, seed=seed, **parameters)
+    if parameters["method"] == "srf":
+        fit = spherical_fit(dims[0], *(parameters[name] for name in ("degree", "gamma", "coef0")))
+        spec = json.dumps({**json.loads(spec), "spherical": fit})
+    return spec
+
+
+def check_out(out: Any, shape: tuple[int, int], dtype: np.dtype) -> None:
+    """Refuse a result buffer of another shape or type."""
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out: expected a NumPy array, got {type(out).__name__}")
+    if out.shape != shape:
+        raise ValueError(f"out: expected the shape {shape}, got {out.shape}")
+    if out.dtype != dtype:
+        raise ValueError(f"out: expected the type {dtype}, got {out.dtype}")
+    if not out.flags.writeable:
+        raise ValueError("out: expected a writable array")
+
+
+@lru_cache(maxsize=256)
+def spherical_fit(dim: int, degree: int, gamma: float, coef0: float) -> dict[str, Any]:
+    """The distribution that spherical features draw from, cached because it is the slowest part to compute."""
+    kernel: dict[str, Any] = {"degree": degree, "gamma": gamma, "coef0": coef0}
+    spec = _argand.spec(dims=[dim], distinct=False, n_components=2, method="srf", craft_dim=0, seed=0, **kernel)
+    sketch = _argand.Sketch(spec)
+    sketch.draw(True)
+    return json.loads(sketch.spec)["spherical"]
+
+
+def rows_of_zeros(table: Any) -> np.ndarray:
+    """The indices of rows of zeros."""
+    directed = abs(table).max(axis=1).toarray().ravel() if sp.issparse(table) else table.any(axis=1)
+    return np.flatnonzero(directed == 0)
+
+
+def check_directions(table: Any) -> None:
+    """Refuse rows of zeros, which have no direction."""
+    zero = rows_of_zeros(table)
+    if len(zero):
+        raise ValueError(f"X: expected rows that can be scaled to unit norm, got zeros in row {zero[0]}")
