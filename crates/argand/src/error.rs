@@ -75,6 +75,15 @@ pub enum Error {
     /// A training step left the range of the floating-point type.
     #[error("training diverges; lower the learning rate, or scale the rows")]
     Diverged,
+    /// A device other than the processor cannot do the work.
+    #[error("{device}: {fault}")]
+    Device {
+        /// Which device, for example `cuda:0`.
+        device: String,
+        /// Why not.
+        #[source]
+        fault: DeviceFault,
+    },
 }
 
 impl Error {
@@ -94,6 +103,29 @@ impl Error {
             other => other,
         }
     }
+}
+
+/// Why a device cannot do the work.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum DeviceFault {
+    /// Its driver is not installed, or too old.
+    #[error("{0}")]
+    NoDriver(String),
+    /// There is no device of this number.
+    #[error("not found; this machine has {0} CUDA devices")]
+    Absent(usize),
+    /// Its memory does not suffice.
+    #[error("{needed} bytes of device memory are needed, and {free} are free")]
+    Memory {
+        /// Bytes needed at once, in the smallest blocks.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
+    /// The driver reported an error.
+    #[error("{0}")]
+    Driver(String),
 }
 
 /// Why a file cannot be read.

@@ -1,0 +1,342 @@
+// The features of a flat product of SRHTs in one pass: rows are read once per factor and features are written once.
+//
+// Compiled for every LOG = log2 of the padded dimension N. Four numbers of a "slot" are transformed side by side: two rows of a
+// complex sketch (re, im, re, im), or four rows of a real one. For each group of rows, a block
+// 1. transforms: one warp takes one factor and half a slot, N/32 numbers per lane. The strides N/2 ... 32 are butterflies in
+//    registers; then lanes exchange numbers through shared memory (or by shuffles, if N < 1024) for the strides 16 ... 1, and
+//    store the result to its place in shared memory;
+// 2. gathers: each thread multiplies the factors of four neighbouring outputs and writes them.
+// The places of transformed values, and the order in which lanes take groups of outputs, are chosen on the host so that few
+// gathers collide in a bank (`place.rs`). Additions are in the processor's order and never contracted: the same bits.
+//
+// Bound: the data pipe of shared memory. Per group of rows and factor, in wavefronts of 128 bytes: N/8 for each of exchange out
+// and in, N/4 for the places (half a slot at a time), m/8 for the gathers if none collide; and the features, m/16 in all. Device memory reads N and
+// writes D numbers per row.
+#include "common.cuh"
+
+enum { N = 1 << LOG, PER_LANE = N / 32, THREADS = 256, WARPS = THREADS / 32, CODES = (PER_LANE + 15) / 16 };
+
+// What one factor reads.
+struct Source {
+    const void* x;
+    i64 stride;
+    int columns;
+    // sqrt(nu), or zero if there is no constant column.
+    float root_coef0;
+};
+
+struct Arguments {
+    // One for each factor, or a single one.
+    Source sources[16];
+    // Quarter turns of D: [factor][word][lane], two bits for each of the sixteen numbers 32 (16 word + k) + lane.
+    const u32* turns;
+    // The slot of each transformed value, in the order in which lanes hold them: [factor][lane][number].
+    const u16* places;
+    // The slot of each output: [factor][thread's four], in the order of `order`.
+    const u16* gathered;
+    // The group of four outputs of each thread and step.
+    const u16* order;
+    void* out;
+    u64* bad_row;
+    // For pooled features: the first row of each group.
+    const i64* starts;
+    i64 rows;
+    i64 stride;
+    i64 first_row;
+    float root_gamma;
+    float scale;
+    int factors;
+    int outputs;
+    int element;
+    // Whether real and imaginary parts alternate.
+    int interleaved;
+    // Whether four neighbouring numbers of a row can be written at once.
+    int aligned;
+    // Whether the first factor's outputs are equal in each group of four.
+    int repeated;
+    // Whether every factor reads a table of its own.
+    int distinct;
+    int out_element;
+};
+
+// All strides of a lane's own numbers, from the largest to the smallest.
+template <int COUNT>
+DEVICE void transform_own(float2* a) {
+#pragma unroll
+    for (int stride = COUNT / 2; stride > 0; stride /= 2)
+#pragma unroll
+        for (int k = 0; k < COUNT; k++)
+            if (!(k & stride)) {
+                const float2 p = a[k], q = a[k | stride];
+                a[k] = make_float2(p.x + q.x, p.y + q.y);
+                a[k | stride] = make_float2(p.x - q.x, p.y - q.y);
+            }
+}
+
+template <bool COMPLEX>
+DEVICE void load(const Arguments& args, int factor, int half, i64 row, i64 end, int lane, float2* a) {
+    const Source source = args.sources[args.distinct ? factor : 0];
+    float x[COMPLEX ? 1 : 2][PER_LANE];
+#pragma unroll
+    for (int which = 0; which < (COMPLEX ? 1 : 2); which++) {
+        const i64 at_row = COMPLEX ? row + half : row + 2 * half + which;
+        const int columns = at_row < end ? source.columns : 0;
+        const i64 base = at_row * source.stride + lane;
+        if (args.element == F32) {
+            const float* from = (const float*)source.x + base;
+#pragma unroll
+            for (int k = 0; k < PER_LANE; k++) x[which][k] = 32 * k + lane < columns ? __ldg(from + 32 * k) : 0.0f;
+        } else {
+            const u16* from = (const u16*)source.x + base;
+            const bool half_precision = args.element == F16;
+#pragma unroll
+            for (int k = 0; k < PER_LANE; k++) {
+                const u16 bits = 32 * k + lane < columns ? __ldg(from + 32 * k) : (u16)0;
+                x[which][k] = half_precision ? half_to_float(bits) : bfloat_to_float(bits);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < PER_LANE; k++) {
+            x[which][k] *= args.root_gamma;
+            if (32 * k + lane == columns) x[which][k] = source.root_coef0;
+        }
+    }
+#pragma unroll
+    for (int word = 0; word < CODES; word++) {
+        const u32 code = __ldg(args.turns + (factor * CODES + word) * 32 + lane);
+#pragma unroll
+        for (int k = 16 * word; k < 16 * word + 16 && k < PER_LANE; k++) {
+            const u32 turns = code >> (2 * (k - 16 * word));
+            const u32 sign = (turns & 2) << 30;
+            const float u = __uint_as_float(__float_as_uint(x[0][k]) ^ sign);
+            if (COMPLEX) a[k] = (turns & 1) ? make_float2(0.0f, u) : make_float2(u, 0.0f);
+            else a[k] = make_float2(u, __uint_as_float(__float_as_uint(x[COMPLEX ? 0 : 1][k]) ^ sign));
+        }
+    }
+}
+
+// H D x of one factor and half a slot, into its places. The two warps of a factor come here together.
+template <bool COMPLEX>
+DEVICE void transform(const Arguments& args, float4* slots, int factor, int half, i64 row, i64 end, int warp, int lane) {
+    float2 a[PER_LANE];
+    load<COMPLEX>(args, factor, half, row, end, lane, a);
+    transform_own<PER_LANE>(a);
+    float2* const own = (float2*)(slots + factor * N);
+    if (PER_LANE >= 32) {
+        // Number 32 k + lane becomes lane (32 k + lane) / PER_LANE's; the exclusive or spreads columns over the banks.
+        enum { SHIFT = PER_LANE >= 64 ? 1 : 0 };
+        float2* plane = own + half * N;
+#pragma unroll
+        for (int k = 0; k < PER_LANE; k++) plane[32 * k + (lane ^ ((k >> SHIFT) & 15))] = a[k];
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < PER_LANE; k++) {
+            const int line = PER_LANE / 32 * lane + k / 32;
+            a[k] = plane[32 * line + ((k % 32) ^ ((line >> SHIFT) & 15))];
+        }
+#pragma unroll
+        for (int part = 0; part < PER_LANE / 32; part++) transform_own<32>(a + 32 * part);
+        // Places overlap both warps' planes.
+        asm volatile("bar.sync %0, 64;" ::"r"(1 + (warp >> 1)) : "memory");
+    } else {
+#pragma unroll
+        for (int stride = 16; stride > 0; stride /= 2)
+#pragma unroll
+            for (int k = 0; k < PER_LANE; k++) {
+                const float2 other = make_float2(__shfl_xor_sync(~0u, a[k].x, stride), __shfl_xor_sync(~0u, a[k].y, stride));
+                if (lane & stride) a[k] = make_float2(other.x - a[k].x, other.y - a[k].y);
+                else a[k] = make_float2(a[k].x + other.x, a[k].y + other.y);
+            }
+    }
+    const u16* places = args.places + factor * N + lane * PER_LANE;
+#pragma unroll
+    for (int k = 0; k < PER_LANE; k += 4) {
+        if (PER_LANE >= 4) {
+            const ushort4 to = __ldg((const ushort4*)(places + k));
+            own[2 * to.x + half] = a[k];
+            own[2 * to.y + half] = a[(k + 1) % PER_LANE];
+            own[2 * to.z + half] = a[(k + 2) % PER_LANE];
+            own[2 * to.w + half] = a[(k + 3) % PER_LANE];
+        } else {
+#pragma unroll
+            for (int j = 0; j < PER_LANE; j++) own[2 * __ldg(places + j) + half] = a[j];
+        }
+    }
+}
+
+// The product of one slot, for two complex rows or four real ones.
+template <bool COMPLEX>
+DEVICE float4 times(float4 a, float4 b) {
+    if (!COMPLEX) return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+    return make_float4(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x, a.z * b.z - a.w * b.w, a.z * b.w + a.w * b.z);
+}
+
+// The products of four neighbouring outputs.
+template <bool COMPLEX>
+DEVICE void gather(const Arguments& args, const float4* slots, int at, float4* r) {
+    const int padded_outputs = (args.outputs + 3) / 4 * 4;
+    const u16* gathered = args.gathered + at;
+    if (args.repeated) {
+        r[0] = slots[__ldg(gathered)];
+        r[1] = r[2] = r[3] = r[0];
+    } else {
+        const ushort4 from = __ldg((const ushort4*)gathered);
+        r[0] = slots[from.x];
+        r[1] = slots[from.y];
+        r[2] = slots[from.z];
+        r[3] = slots[from.w];
+    }
+#pragma unroll 2
+    for (int factor = 1; factor < args.factors; factor++) {
+        const ushort4 from = __ldg((const ushort4*)(gathered + factor * padded_outputs));
+        const float4* own = slots + factor * N;
+        r[0] = times<COMPLEX>(r[0], own[from.x]);
+        r[1] = times<COMPLEX>(r[1], own[from.y]);
+        r[2] = times<COMPLEX>(r[2], own[from.z]);
+        r[3] = times<COMPLEX>(r[3], own[from.w]);
+    }
+}
+
+DEVICE u32 pair_of_halves(int element, float a, float b) {
+    return element == F16 ? float_to_half(a) | (u32)float_to_half(b) << 16 : float_to_bfloat(a) | (u32)float_to_bfloat(b) << 16;
+}
+
+// Writes four numbers of one row from this column on, as many as there are; adds zero, or NaN if one does not fit.
+DEVICE void put(const Arguments& args, i64 row, int column, int step, int count, float a, float b, float c, float d, float& bad) {
+    const i64 at = row * args.stride + column;
+    if (args.out_element == F32) {
+        float* out = (float*)args.out + at;
+        bad = __fmaf_rn(a, 0.0f, __fmaf_rn(b, 0.0f, __fmaf_rn(c, 0.0f, __fmaf_rn(d, 0.0f, bad))));
+        if (args.aligned && step == 1) {
+            __stcs((float4*)out, make_float4(a, b, c, d));
+        } else {
+            out[0] = a;
+            if (count > 1) out[step] = b;
+            if (count > 2) out[2 * step] = c;
+            if (count > 3) out[3 * step] = d;
+        }
+    } else {
+        u16* out = (u16*)args.out + at;
+        const u32 low = pair_of_halves(args.out_element, a, b), high = pair_of_halves(args.out_element, c, d);
+        const u32 infinite = args.out_element == F16 ? 0x7c00u : 0x7f80u;
+        const bool fit = (low & infinite) != infinite && (low >> 16 & infinite) != infinite && (high & infinite) != infinite &&
+                         (high >> 16 & infinite) != infinite;
+        if (!fit) bad = __int_as_float(0x7fffffff);
+        if (args.aligned && step == 1) {
+            __stcs((uint2*)out, make_uint2(low, high));
+        } else {
+            out[0] = (u16)low;
+            if (count > 1) out[step] = (u16)(low >> 16);
+            if (count > 2) out[2 * step] = (u16)high;
+            if (count > 3) out[3 * step] = (u16)(high >> 16);
+        }
+    }
+}
+
+// Four outputs of one row: real, or complex as apart or alternating parts.
+template <bool COMPLEX>
+DEVICE void put_outputs(const Arguments& args, i64 row, int output, int count, const float* re, const float* im, float& bad) {
+    const float s = args.scale;
+    if (!COMPLEX) {
+        put(args, row, output, 1, count, re[0] * s, re[1] * s, re[2] * s, re[3] * s, bad);
+    } else if (!args.interleaved) {
+        put(args, row, output, 1, count, re[0] * s, re[1] * s, re[2] * s, re[3] * s, bad);
+        put(args, row, args.outputs + output, 1, count, im[0] * s, im[1] * s, im[2] * s, im[3] * s, bad);
+    } else {
+        put(args, row, 2 * output, 1, 2 * count, re[0] * s, im[0] * s, re[1] * s, im[1] * s, bad);
+        if (count > 2) put(args, row, 2 * output + 4, 1, 2 * count - 4, re[2] * s, im[2] * s, re[3] * s, im[3] * s, bad);
+    }
+}
+
+template <bool COMPLEX>
+DEVICE void all_transforms(const Arguments& args, float4* slots, i64 row, i64 end, int warp, int lane) {
+#pragma unroll 1
+    for (int task = warp; task < 2 * args.factors; task += WARPS) {
+        transform<COMPLEX>(args, slots, task / 2, task & 1, row, end, warp, lane);
+    }
+    __syncthreads();
+}
+
+template <bool COMPLEX>
+DEVICE void features(const Arguments& args) {
+    extern __shared__ float4 slots[];
+    enum { ROWS = COMPLEX ? 2 : 4 };
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int groups = (args.outputs + 3) / 4;
+    for (i64 row = (i64)blockIdx.x * ROWS; row < args.rows; row += (i64)gridDim.x * ROWS) {
+        all_transforms<COMPLEX>(args, slots, row, args.rows, warp, lane);
+        float bad[ROWS] = {};
+#pragma unroll 1
+        for (int thread = threadIdx.x; thread < groups; thread += THREADS) {
+            float4 r[4];
+            gather<COMPLEX>(args, slots, 4 * thread, r);
+            const int output = 4 * __ldg(args.order + thread), count = min(4, args.outputs - output);
+            if (COMPLEX) {
+                const float re[4] = {r[0].x, r[1].x, r[2].x, r[3].x}, im[4] = {r[0].y, r[1].y, r[2].y, r[3].y};
+                put_outputs<COMPLEX>(args, row, output, count, re, im, bad[0]);
+                const float re1[4] = {r[0].z, r[1].z, r[2].z, r[3].z}, im1[4] = {r[0].w, r[1].w, r[2].w, r[3].w};
+                if (row + 1 < args.rows) put_outputs<COMPLEX>(args, row + 1, output, count, re1, im1, bad[1]);
+            } else {
+                const float planes[4][4] = {{r[0].x, r[1].x, r[2].x, r[3].x},
+                                            {r[0].y, r[1].y, r[2].y, r[3].y},
+                                            {r[0].z, r[1].z, r[2].z, r[3].z},
+                                            {r[0].w, r[1].w, r[2].w, r[3].w}};
+#pragma unroll
+                for (int which = 0; which < ROWS; which++)
+                    if (row + which < args.rows) put_outputs<COMPLEX>(args, row + which, output, count, planes[which], planes[which], bad[which]);
+            }
+        }
+#pragma unroll
+        for (int which = 0; which < ROWS; which++)
+            if (bad[which] != bad[which]) atomicMin(args.bad_row, (u64)(args.first_row + row + which));
+        __syncthreads();
+    }
+}
+
+// Sums of the features of groups of rows, never written row by row. A block takes one group of rows and STEPS * THREADS groups of
+// four outputs, whose sums stay in registers.
+template <bool COMPLEX>
+DEVICE void pooled(const Arguments& args) {
+    extern __shared__ float4 slots[];
+    enum { ROWS = COMPLEX ? 2 : 4, STEPS = 4 };
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int groups = (args.outputs + 3) / 4, first = blockIdx.y * STEPS * THREADS + threadIdx.x;
+    const i64 begin = args.starts[blockIdx.x], end = args.starts[blockIdx.x + 1];
+    float re[STEPS][4] = {}, im[COMPLEX ? STEPS : 1][4] = {};
+    for (i64 row = begin; row < end; row += ROWS) {
+        all_transforms<COMPLEX>(args, slots, row, end, warp, lane);
+#pragma unroll
+        for (int step = 0; step < STEPS; step++) {
+            const int thread = first + step * THREADS;
+            if (thread < groups) {
+                float4 r[4];
+                gather<COMPLEX>(args, slots, 4 * thread, r);
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    if (COMPLEX) {
+                        re[step][k] += r[k].x + r[k].z;
+                        im[COMPLEX ? step : 0][k] += r[k].y + r[k].w;
+                    } else {
+                        re[step][k] += (r[k].x + r[k].y) + (r[k].z + r[k].w);
+                    }
+                }
+            }
+        }
+        __syncthreads();
+    }
+    float bad = 0;
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        const int thread = first + step * THREADS;
+        if (thread < groups) {
+            const int output = 4 * __ldg(args.order + thread), count = min(4, args.outputs - output);
+            put_outputs<COMPLEX>(args, blockIdx.x, output, count, re[step], im[COMPLEX ? step : 0], bad);
+        }
+    }
+    if (bad != bad) atomicMin(args.bad_row, (u64)(args.first_row + begin));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2) features_real(const __grid_constant__ Arguments args) { features<false>(args); }
+extern "C" __global__ void __launch_bounds__(THREADS, 2) features_complex(const __grid_constant__ Arguments args) { features<true>(args); }
+extern "C" __global__ void __launch_bounds__(THREADS, 2) pooled_real(const __grid_constant__ Arguments args) { pooled<false>(args); }
+extern "C" __global__ void __launch_bounds__(THREADS, 2) pooled_complex(const __grid_constant__ Arguments args) { pooled<true>(args); }

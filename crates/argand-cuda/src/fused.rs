@@ -1,0 +1,243 @@
+//! The host side of `srht.cu`: flat products of SRHTs in one pass.
+
+use argand::draw::{Hadamard, Product, Source, Values};
+use argand::{Error, Field, InputDims, Spec};
+use rayon::prelude::*;
+
+use crate::driver::{Buffer, Device, Kernel, Shape, Stream, View, arguments};
+use crate::place::places;
+use crate::view::{DeviceRows, Element};
+
+/// As in the kernel.
+const THREADS: usize = 256;
+const MOST_TABLES: usize = 16;
+/// Groups of four outputs in one block of pooled features.
+const POOLED_GROUPS: usize = 4 * THREADS;
+/// log₂ of the padded dimensions there are kernels for.
+const MODULES: [&str; 7] = ["srht_5", "srht_6", "srht_7", "srht_8", "srht_9", "srht_10", "srht_11"];
+const SMALLEST: u32 = 5;
+
+/// A flat product of SRHTs in one pass.
+#[derive(Debug)]
+pub(crate) struct Fused {
+    features: Kernel,
+    pooled: Kernel,
+    /// Blocks that run at once.
+    blocks: usize,
+    turns: Buffer,
+    places: Buffer,
+    gathered: Buffer,
+    order: Buffer,
+    complex: bool,
+    arguments: Arguments,
+}
+
+/// `Source` in the kernel.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct Table {
+    x: u64,
+    stride: i64,
+    columns: i32,
+    root_coef0: f32,
+}
+
+/// `Arguments` in the kernel, field by field.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+struct Arguments {
+    tables: [Table; MOST_TABLES],
+    turns: u64,
+    places: u64,
+    gathered: u64,
+    order: u64,
+    out: u64,
+    bad_row: u64,
+    starts: u64,
+    rows: i64,
+    stride: i64,
+    first_row: i64,
+    root_gamma: f32,
+    scale: f32,
+    factors: i32,
+    outputs: i32,
+    element: i32,
+    interleaved: i32,
+    aligned: i32,
+    repeated: i32,
+    distinct: i32,
+    out_element: i32,
+}
+
+fn narrow(size: usize) -> i32 {
+    i32::try_from(size).unwrap_or_else(|_| unreachable!("the sizes of a fused sketch are below 2³¹"))
+}
+
+impl Fused {
+    /// The sketch in one pass, if it is flat, made of SRHTs alone, and small enough for shared memory.
+    pub(crate) fn new(device: &Device, spec: &Spec, product: &Product) -> Result<Option<Self>, Error> {
+        let [join] = &product.joins[..] else { return Ok(None) };
+        let factors: Vec<&Hadamard> = join
+            .operands
+            .iter()
+            .filter_map(|operand| match (&operand.projection.values, operand.source) {
+                (Values::Hadamard(hadamard), Source::Factor(_)) if !operand.projection.draw.transformed => Some(&**hadamard),
+                _ => None,
+            })
+            .collect();
+        let distinct = matches!(spec.inputs, InputDims::Distinct(_));
+        let (Some(first), Some(method)) = (join.operands.first(), spec.method.product()) else { return Ok(None) };
+        // A shorter vector is transformed as a longer one with zeros: the first values are the same, to the last bit.
+        let widest = factors.iter().map(|factor| factor.turns.len()).max().unwrap_or(1);
+        let log = widest.next_power_of_two().trailing_zeros().max(SMALLEST);
+        let shared = (join.operands.len() << log) * 16;
+        let outputs = first.projection.draw.outputs;
+        let fits = factors.len() == join.operands.len()
+            && product.craft.is_none()
+            && shared <= device.info().shared_memory
+            && !(distinct && factors.len() > MOST_TABLES)
+            && outputs.div_ceil(4) <= usize::from(u16::MAX) + 1;
+        let Some(module) = MODULES.get((log - SMALLEST) as usize).filter(|_| fits) else { return Ok(None) };
+        let complex = first.projection.draw.complex;
+        let kernel = |real, with_parts| device.kernel(module, if complex { with_parts } else { real })?.with_shared(shared);
+        let (features, pooled) = (kernel("features_real", "features_complex")?, kernel("pooled_real", "pooled_complex")?);
+
+        let layout = Layout::of(&factors, 1 << log, outputs, spec.seed);
+        let blocks = device.info().multiprocessors * features.blocks_at_once(THREADS)?;
+        let turns = device.upload(&layout.turns)?;
+        let places = device.upload(&layout.places)?;
+        let gathered = device.upload(&layout.gathered)?;
+        let order = device.upload(&layout.order)?;
+        let arguments = Arguments {
+            tables: [Table::default(); MOST_TABLES],
+            turns: turns.address(),
+            places: places.address(),
+            gathered: gathered.address(),
+            order: order.address(),
+            out: 0,
+            bad_row: 0,
+            starts: 0,
+            rows: 0,
+            stride: 0,
+            first_row: 0,
+            root_gamma: spec.kernel.gamma.sqrt() as f32,
+            scale: (1.0 / (outputs as f64).sqrt()) as f32,
+            factors: narrow(factors.len()),
+            outputs: narrow(outputs),
+            element: 0,
+            interleaved: i32::from(method.field == Field::Complex),
+            aligned: 0,
+            repeated: i32::from(layout.repeated),
+            distinct: i32::from(distinct),
+            out_element: 0,
+        };
+        Ok(Some(Self { features, pooled, blocks, turns, places, gathered, order, complex, arguments }))
+    }
+
+    /// Bytes of its tables in device memory.
+    pub(crate) fn bytes(&self) -> usize {
+        [&self.turns, &self.places, &self.gathered, &self.order].iter().map(|buffer| buffer.bytes()).sum()
+    }
+
+    fn arguments(&self, inputs: &[DeviceRows], roots: [f64; 2], out: &DeviceRows, bad_row: View) -> Arguments {
+        let mut arguments = self.arguments;
+        for (table, input) in arguments.tables.iter_mut().zip(inputs) {
+            *table = Table {
+                x: input.address,
+                stride: input.stride as i64,
+                columns: narrow(input.columns),
+                root_coef0: roots[1] as f32,
+            };
+        }
+        arguments.element = inputs.first().map_or(Element::F32, |input| input.element).code();
+        arguments.out_element = out.element.code();
+        arguments.out = out.address;
+        arguments.stride = out.stride as i64;
+        arguments.bad_row = bad_row.0;
+        let four = 4 * out.element.bytes() as u64;
+        let whole = self.arguments.outputs % 4 == 0 && out.stride % 4 == 0 && out.address % four == 0;
+        arguments.aligned = i32::from(whole);
+        arguments
+    }
+
+    /// Queues the features of all rows.
+    pub(crate) fn transform(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        roots: [f64; 2],
+        out: &DeviceRows,
+        bad_row: View,
+    ) -> Result<(), Error> {
+        let mut arguments = self.arguments(inputs, roots, out, bad_row);
+        arguments.rows = out.rows as i64;
+        let blocks = out.rows.div_ceil(if self.complex { 2 } else { 4 }).min(self.blocks);
+        self.features.launch(stream, Shape { grid: [blocks, 1], threads: THREADS }, arguments!(arguments))
+    }
+
+    /// Queues the sums of the features of groups of rows; `starts` has one more entry than there are groups.
+    pub(crate) fn transform_pooled(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        roots: [f64; 2],
+        starts: View,
+        out: &DeviceRows,
+        bad_row: View,
+    ) -> Result<(), Error> {
+        let mut arguments = self.arguments(inputs, roots, out, bad_row);
+        arguments.rows = inputs.first().map_or(0, |input| input.rows) as i64;
+        arguments.starts = starts.0;
+        let parts = narrow_up(self.arguments.outputs).div_ceil(4).div_ceil(POOLED_GROUPS);
+        self.pooled.launch(stream, Shape { grid: [out.rows, parts], threads: THREADS }, arguments!(arguments))
+    }
+}
+
+fn narrow_up(size: i32) -> usize {
+    usize::try_from(size).unwrap_or_default()
+}
+
+/// The tables of the kernel.
+struct Layout {
+    turns: Vec<u32>,
+    places: Vec<u16>,
+    gathered: Vec<u16>,
+    order: Vec<u16>,
+    repeated: bool,
+}
+
+impl Layout {
+    fn of(factors: &[&Hadamard], padded: usize, outputs: usize, seed: u64) -> Self {
+        let per_lane = padded / 32;
+        let words = per_lane.div_ceil(16);
+        // Outputs past the last repeat it, and are not written.
+        let whole = outputs.next_multiple_of(4);
+        let mut turns = vec![0_u32; factors.len() * words * 32];
+        let parts: Vec<(Vec<u16>, Vec<u16>)> = factors
+            .par_iter()
+            .zip(turns.par_chunks_mut(words * 32))
+            .map(|(factor, turns)| {
+                for (at, &turn) in factor.turns.iter().enumerate() {
+                    let (number, lane) = (at / 32, at % 32);
+                    turns[number / 16 * 32 + lane] |= u32::from(turn & 3) << (2 * (number % 16));
+                }
+                let sampled: Vec<u32> =
+                    (0..whole).map(|output| factor.sampled[output.min(outputs - 1)]).collect();
+                let slots = places(padded, &sampled, seed);
+                // Lanes hold 32 neighbours, or every 32nd value, after the last level.
+                let value = |lane: usize, number: usize| if per_lane >= 32 { lane * per_lane + number } else { 32 * number + lane };
+                let places = (0..32).flat_map(|lane| (0..per_lane).map(move |number| value(lane, number)));
+                (places.map(|value| slots[value]).collect(), sampled.iter().map(|&value| slots[value as usize]).collect())
+            })
+            .collect();
+        let (places, gathered): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        let repeated = gathered.first().is_some_and(|first: &Vec<u16>| first.chunks_exact(4).all(|four| four.iter().all(|slot| *slot == four[0])));
+        Self {
+            turns,
+            places: places.concat(),
+            gathered: gathered.concat(),
+            order: (0..u16::try_from(whole / 4 - 1).unwrap_or(u16::MAX)).chain([(whole / 4 - 1) as u16]).collect(),
+            repeated,
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The kernels as PTX, made by `make kernels` from `kernels/*.cu`.
+
+macro_rules! modules {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../kernels/ptx/", $name, ".ptx")))),*]
+    };
+}
+
+/// Name and text of every module.
+pub(crate) const MODULES: &[(&str, &str)] = modules![
+    "steps_f32", "steps_f64", "srht_5", "srht_6", "srht_7", "srht_8", "srht_9", "srht_10", "srht_11",
+];

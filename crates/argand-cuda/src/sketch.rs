@@ -1,0 +1,431 @@
+//! A drawn sketch on a GPU.
+
+use std::marker::PhantomData;
+
+use argand::draw::{Drawn, Map};
+use argand::{Argument, Error, FeatureMap, Input, Rows, RowsMut, Spec, check_shapes, checked};
+
+use crate::cosine::Cosine;
+use crate::driver::{Buffer, Device, Stream, View};
+use crate::fused::Fused;
+use crate::product::Product;
+use crate::real::Real;
+use crate::steps::Steps;
+use crate::view::{DeviceRows, Element};
+
+/// Bytes of work space for a block of rows, unless one row needs more.
+const BLOCK_BYTES: usize = 1 << 30;
+
+/// Bytes of features of a block of host rows.
+const HOST_BLOCK_BYTES: usize = 64 << 20;
+
+/// A drawn sketch on a GPU: the same features as on the processor.
+///
+/// Features of SRHT and Rademacher sketches are the same to the last bit; those of others differ by rounding. `T` is the
+/// type that is computed with. Tables in device memory may also be float16 or bfloat16, for `f32` sketches.
+///
+/// # Reference
+/// As [`argand::Sketch`].
+///
+/// # Cost
+/// Flat SRHT sketches of at most 2048 padded columns are computed in one pass over the rows: device memory is read and written
+/// once. Others take a few passes for each factor.
+///
+/// ```no_run
+/// use argand::{FeatureMap, Rows, Spec};
+/// use argand_cuda::{CudaSketch, Device};
+/// let drawn = Spec::polynomial(784).with_degree(3).with_features(4096).draw()?;
+/// let sketch = CudaSketch::<f32>::new(&Device::open(0)?, &drawn)?;
+/// let x = vec![0.5; 1000 * 784];
+/// let features = sketch.transform(&[Rows::new(&x, 1000, 784)?.into()])?;
+/// # Ok::<(), argand::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct CudaSketch<T> {
+    device: Device,
+    spec: Spec,
+    fused: Option<Fused>,
+    steps: Steps,
+    map: Kind,
+    /// The first row of all calls whose features do not fit, or `u64::MAX`.
+    bad_row: Buffer,
+    scalar: PhantomData<T>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Product(Product),
+    Cosine(Cosine),
+}
+
+impl<T: Real> CudaSketch<T> {
+    /// Copies a drawn sketch to a GPU and chooses its kernels.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if its memory does not suffice or its driver fails.
+    pub fn new(device: &Device, drawn: &Drawn) -> Result<Self, Error> {
+        let (map, fused) = match &drawn.map {
+            Map::Product(product) => {
+                let fused = if T::ELEMENT == Element::F32 { Fused::new(device, &drawn.spec, product)? } else { None };
+                (Kind::Product(Product::new::<T>(device, &drawn.spec, product)?), fused)
+            }
+            Map::Cosine(cosine) => (Kind::Cosine(Cosine::new::<T>(device, cosine)?), None),
+            _ => {
+                let expected = "a method that runs on a GPU";
+                return Err(Error::invalid(Argument::Method, expected, drawn.spec.method));
+            }
+        };
+        Ok(Self {
+            device: device.clone(),
+            spec: drawn.spec.clone(),
+            fused,
+            steps: Steps::load::<T>(device)?,
+            map,
+            bad_row: device.upload(&[u64::MAX])?,
+            scalar: PhantomData,
+        })
+    }
+
+    /// The spec. For spherical random features it holds the fit.
+    #[must_use]
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// Its device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Whether features are computed in one pass.
+    #[must_use]
+    pub fn is_fused(&self) -> bool {
+        self.fused.is_some()
+    }
+
+    /// The same sketch one step at a time, to compare with.
+    #[must_use]
+    pub fn without_fusing(mut self) -> Self {
+        self.fused = None;
+        self
+    }
+
+    /// Queues the features of tables in device memory, and returns. [`CudaSketch::finish`] waits and reports overflows.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for tables that do not fit, before anything is queued; [`Error::Device`].
+    pub fn transform_on(&self, stream: &Stream, inputs: &[DeviceRows], out: &DeviceRows) -> Result<(), Error> {
+        let rows = self.check(inputs)?;
+        self.check_features(out, rows, Argument::Out)?;
+        if rows == 0 {
+            return Ok(());
+        }
+        let bad_row = self.bad_row.at::<u64>(0);
+        if let Some(fused) = &self.fused {
+            return fused.transform(stream, inputs, self.roots(), out, bad_row);
+        }
+        let numbers = match &self.map {
+            Kind::Product(product) => product.numbers_per_row(false),
+            Kind::Cosine(cosine) => cosine.numbers_per_row(false),
+        };
+        self.in_blocks(stream, rows, numbers, |first, count, buffer| {
+            let inputs: Vec<DeviceRows> = inputs.iter().map(|input| input.range(first, count)).collect();
+            let out = out.range(first, count);
+            match &self.map {
+                Kind::Product(product) => {
+                    product.transform::<T>(&self.steps, stream, &inputs, &out, first, buffer, bad_row)
+                }
+                Kind::Cosine(cosine) => {
+                    cosine.transform::<T>(&self.steps, stream, &inputs[0], &out, first, buffer, bad_row)
+                }
+            }
+        })
+    }
+
+    /// Queues the adjoint: gradients with respect to each input, from those with respect to the features.
+    ///
+    /// # Errors
+    /// As [`CudaSketch::transform_on`].
+    pub fn vjp_on(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        cotangent: &DeviceRows,
+        gradients: &[DeviceRows],
+    ) -> Result<(), Error> {
+        let rows = self.check(inputs)?;
+        self.check_features(cotangent, rows, Argument::Cotangent)?;
+        let dims = self.spec.inputs.as_slice();
+        if gradients.len() != dims.len() {
+            return Err(Error::invalid(Argument::Gradients, format!("{} tables", dims.len()), gradients.len()));
+        }
+        for (gradient, &dim) in gradients.iter().zip(dims) {
+            if (gradient.rows, gradient.columns) != (rows, dim) {
+                let received = format!("{} x {}", gradient.rows, gradient.columns);
+                return Err(Error::invalid(Argument::Gradients, format!("{rows} rows x {dim} columns"), received));
+            }
+            Self::check_element(gradient, Argument::Gradients)?;
+        }
+        if rows == 0 {
+            return Ok(());
+        }
+        let bad_row = self.bad_row.at::<u64>(0);
+        let numbers = match &self.map {
+            Kind::Product(product) => product.numbers_per_row(true),
+            Kind::Cosine(cosine) => cosine.numbers_per_row(true),
+        };
+        self.in_blocks(stream, rows, numbers, |first, count, buffer| {
+            let part = |table: &DeviceRows| table.range(first, count);
+            let inputs: Vec<DeviceRows> = inputs.iter().map(part).collect();
+            let gradients: Vec<DeviceRows> = gradients.iter().map(part).collect();
+            let cotangent = part(cotangent);
+            match &self.map {
+                Kind::Product(product) => product
+                    .adjoint::<T>(&self.steps, stream, &inputs, &cotangent, &gradients, first, buffer, bad_row),
+                Kind::Cosine(cosine) => {
+                    cosine.adjoint::<T>(&self.steps, stream, &inputs[0], &cotangent, &gradients[0], first, buffer, bad_row)
+                }
+            }
+        })
+    }
+
+    /// Waits for the work on a stream.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] with the first row since the last call whose features did not fit; [`Error::Device`] if work failed.
+    pub fn finish(&self, stream: &Stream) -> Result<(), Error> {
+        let mut bad = [0_u64];
+        stream.read(&self.bad_row, 0, &mut bad)?;
+        if bad[0] == u64::MAX {
+            return Ok(());
+        }
+        stream.write(&[u64::MAX], &self.bad_row, 0)?;
+        stream.synchronize()?;
+        Err(Error::Overflow { row: usize::try_from(bad[0]).unwrap_or(usize::MAX), dtype: T::NAME })
+    }
+
+    /// √γ and √ν.
+    fn roots(&self) -> [f64; 2] {
+        [self.spec.kernel.gamma.sqrt(), self.spec.kernel.coef0.sqrt()]
+    }
+
+    fn check_element(table: &DeviceRows, argument: Argument) -> Result<(), Error> {
+        let double = table.element == Element::F64;
+        if double == (T::ELEMENT == Element::F64) {
+            return Ok(());
+        }
+        let expected = if double { "float32, float16 or bfloat16" } else { "float64" };
+        Err(Error::invalid(argument, expected, table.element.name()))
+    }
+
+    fn check(&self, inputs: &[DeviceRows]) -> Result<usize, Error> {
+        let dims = self.spec.inputs.as_slice();
+        let Some(first) = inputs.first().filter(|_| inputs.len() == dims.len()) else {
+            return Err(Error::invalid(Argument::Inputs, format!("{} tables", dims.len()), inputs.len()));
+        };
+        for (index, (input, &dim)) in inputs.iter().zip(dims).enumerate() {
+            let argument = Argument::input(index, dims.len());
+            Self::check_element(input, argument)?;
+            if input.element != first.element {
+                return Err(Error::invalid(argument, format!("{}, as the first input", first.element.name()), input.element.name()));
+            }
+            if input.columns != dim {
+                return Err(Error::invalid(argument, format!("{dim} columns"), input.columns));
+            }
+            if input.rows != first.rows {
+                return Err(Error::invalid(argument, format!("{} rows, as the first input", first.rows), input.rows));
+            }
+        }
+        Ok(first.rows)
+    }
+
+    fn check_features(&self, table: &DeviceRows, rows: usize, argument: Argument) -> Result<(), Error> {
+        Self::check_element(table, argument)?;
+        if (table.rows, table.columns) != (rows, self.spec.features) {
+            let received = format!("{} x {}", table.rows, table.columns);
+            return Err(Error::invalid(argument, format!("{rows} rows x {} columns", self.spec.features), received));
+        }
+        Ok(())
+    }
+
+    /// Runs blocks of rows in one scratch buffer, in smaller blocks if memory does not suffice.
+    fn in_blocks(
+        &self,
+        stream: &Stream,
+        rows: usize,
+        numbers_per_row: usize,
+        run: impl Fn(usize, usize, &Buffer) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let per_row = numbers_per_row.saturating_mul(size_of::<T>());
+        let mut count = (BLOCK_BYTES / per_row.max(1)).clamp(1, rows);
+        let buffer = loop {
+            match stream.scratch(count.saturating_mul(per_row)) {
+                Err(Error::Device { fault: argand::DeviceFault::Memory { .. }, .. }) if count > 1 => count /= 2,
+                other => break other?,
+            }
+        };
+        for first in (0..rows).step_by(count) {
+            run(first, count.min(rows - first), &buffer)?;
+        }
+        Ok(())
+    }
+}
+
+/// One of two sets of buffers for blocks of host rows: while one is computed, the other is copied.
+struct Slot<T> {
+    stream: Stream,
+    inputs: Vec<Buffer>,
+    features: Buffer,
+    /// Dense rows on their way to the device.
+    staging: Vec<T>,
+}
+
+impl<T: Real> CudaSketch<T> {
+    /// Rows of a host block.
+    fn host_block(&self, rows: usize) -> usize {
+        (HOST_BLOCK_BYTES / (self.spec.features.max(1) * size_of::<T>())).clamp(1, rows.max(1))
+    }
+
+    fn slot(&self, count: usize) -> Result<Slot<T>, Error> {
+        let bytes = |columns: usize| count * columns * size_of::<T>();
+        let dims = self.spec.inputs.as_slice();
+        Ok(Slot {
+            stream: self.device.stream()?,
+            inputs: dims.iter().map(|&dim| self.device.allocate(bytes(dim))).collect::<Result<_, _>>()?,
+            features: self.device.allocate(bytes(self.spec.features))?,
+            staging: Vec::new(),
+        })
+    }
+
+    /// Copies rows to the device, dense.
+    fn send(slot: &mut Slot<T>, inputs: &[Input<'_, T>]) -> Result<Vec<DeviceRows>, Error> {
+        let mut tables = Vec::with_capacity(inputs.len());
+        for (input, buffer) in inputs.iter().zip(&slot.inputs) {
+            let (rows, columns) = (input.rows(), input.columns());
+            slot.staging.clear();
+            slot.staging.resize(rows * columns, T::ZERO);
+            for (row, into) in slot.staging.chunks_exact_mut(columns.max(1)).enumerate() {
+                match input {
+                    Input::Dense(dense) => into.copy_from_slice(dense.row(row)),
+                    Input::Sparse(sparse) => sparse.row(row).for_each(|(column, value)| into[column] = value),
+                }
+            }
+            slot.stream.write(&slot.staging, buffer, 0)?;
+            slot.stream.synchronize()?;
+            tables.push(DeviceRows { address: buffer.address(), element: T::ELEMENT, rows, columns, stride: columns });
+        }
+        Ok(tables)
+    }
+
+    fn receive(slot: &Slot<T>, buffer: &Buffer, out: &mut RowsMut<'_, T>, first: usize, count: usize) -> Result<(), Error> {
+        let columns = out.columns();
+        let mut values = vec![T::ZERO; count * columns];
+        slot.stream.read(buffer, 0, &mut values)?;
+        for (row, values) in values.chunks_exact(columns.max(1)).enumerate() {
+            out.row_mut(first + row).copy_from_slice(values);
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> FeatureMap<T> for CudaSketch<T> {
+    fn input_dims(&self) -> &[usize] {
+        self.spec.inputs.as_slice()
+    }
+
+    fn output_dim(&self) -> usize {
+        self.spec.features
+    }
+
+    fn transform_into(&self, inputs: &[Input<'_, T>], mut out: RowsMut<'_, T>) -> Result<(), Error> {
+        let rows = check_shapes(self.input_dims(), inputs)?;
+        if (out.rows(), out.columns()) != (rows, self.output_dim()) {
+            let received = format!("{} x {}", out.rows(), out.columns());
+            return Err(Error::invalid(Argument::Out, format!("{rows} rows x {} columns", self.output_dim()), received));
+        }
+        let inputs = checked(inputs)?;
+        let count = self.host_block(rows);
+        let mut slot = self.slot(count.min(rows))?;
+        for first in (0..rows).step_by(count) {
+            let now = count.min(rows - first);
+            let block: Vec<Input<'_, T>> = inputs.iter().map(|input| input.slice(first..first + now)).collect();
+            let tables = Self::send(&mut slot, &block)?;
+            let features = DeviceRows {
+                address: slot.features.address(),
+                element: T::ELEMENT,
+                rows: now,
+                columns: self.output_dim(),
+                stride: self.output_dim(),
+            };
+            self.transform_on(&slot.stream, &tables, &features)?;
+            self.finish(&slot.stream).map_err(|error| error.in_rows_from(first))?;
+            Self::receive(&slot, &slot.features, &mut out, first, now)?;
+        }
+        Ok(())
+    }
+
+    fn vjp_into(
+        &self,
+        inputs: &[Input<'_, T>],
+        cotangent: Rows<'_, T>,
+        gradients: &mut [RowsMut<'_, T>],
+    ) -> Result<(), Error> {
+        let rows = check_shapes(self.input_dims(), inputs)?;
+        if (cotangent.rows(), cotangent.columns()) != (rows, self.output_dim()) {
+            let received = format!("{} x {}", cotangent.rows(), cotangent.columns());
+            let expected = format!("{rows} rows x {} columns", self.output_dim());
+            return Err(Error::invalid(Argument::Cotangent, expected, received));
+        }
+        let inputs = checked(inputs)?;
+        Input::from(cotangent).check_finite(Argument::Cotangent)?;
+        let count = self.host_block(rows);
+        let mut slot = self.slot(count.min(rows))?;
+        let size = |dim: usize| count.min(rows) * dim * size_of::<T>();
+        let results: Vec<Buffer> =
+            self.input_dims().iter().map(|&dim| self.device.allocate(size(dim))).collect::<Result<_, _>>()?;
+        for first in (0..rows).step_by(count) {
+            let now = count.min(rows - first);
+            let block: Vec<Input<'_, T>> = inputs.iter().map(|input| input.slice(first..first + now)).collect();
+            let tables = Self::send(&mut slot, &block)?;
+            let values: Vec<T> = (first..first + now).flat_map(|row| cotangent.row(row)).copied().collect();
+            slot.stream.write(&values, &slot.features, 0)?;
+            slot.stream.synchronize()?;
+            let table = |address: u64, columns: usize| DeviceRows { address, element: T::ELEMENT, rows: now, columns, stride: columns };
+            let cotangent = table(slot.features.address(), self.output_dim());
+            let outs: Vec<DeviceRows> =
+                results.iter().zip(self.input_dims()).map(|(buffer, &dim)| table(buffer.address(), dim)).collect();
+            self.vjp_on(&slot.stream, &tables, &cotangent, &outs)?;
+            self.finish(&slot.stream).map_err(|error| error.in_rows_from(first))?;
+            for (buffer, gradient) in results.iter().zip(gradients.iter_mut()) {
+                Self::receive(&slot, buffer, gradient, first, now)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> CudaSketch<T> {
+    /// Queues the sums of the features of groups of rows. Group g has the rows from `starts[g]` to `starts[g + 1]`.
+    ///
+    /// # Errors
+    /// As [`CudaSketch::transform_on`].
+    pub fn transform_pooled_on(&self, stream: &Stream, inputs: &[DeviceRows], starts: &[i64], out: &DeviceRows) -> Result<(), Error> {
+        let rows = self.check(inputs)?;
+        let groups = starts.len().saturating_sub(1);
+        self.check_features(out, groups, Argument::Out)?;
+        let ends = starts.first() == Some(&0) && starts.last().is_some_and(|&last| usize::try_from(last) == Ok(rows));
+        if !ends || !starts.is_sorted() {
+            return Err(Error::invalid(Argument::Rows, format!("groups that start at 0, end at {rows} and ascend"), "others"));
+        }
+        if groups == 0 {
+            return Ok(());
+        }
+        let Some(fused) = &self.fused else {
+            return Err(Error::invalid(Argument::Method, "a flat SRHT sketch, to pool on a GPU", self.spec.method));
+        };
+        let buffer = stream.scratch(size_of_val(starts))?;
+        stream.write(starts, &buffer, 0)?;
+        fused.transform_pooled(stream, inputs, self.roots(), buffer.at::<i64>(0), out, View(self.bad_row.address()))
+    }
+}

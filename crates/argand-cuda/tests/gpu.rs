@@ -1,0 +1,185 @@
+//! Every method on a GPU beside the processor. Without a GPU, each test says so and passes: `make test-gpu` needs one.
+
+use argand::{Base, Error, FeatureMap, InputDims, Kernel, Method, Rows, Scalar, Spec};
+use argand_cuda::{CudaSketch, Device, Real};
+
+fn device() -> Option<Device> {
+    match Device::open(0) {
+        Ok(device) => Some(device),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            assert!(std::env::var_os("ARGAND_NEEDS_GPU").is_none(), "ARGAND_NEEDS_GPU is set, and there is none");
+            None
+        }
+    }
+}
+
+/// Numbers between −1 and 1 that differ between seeds.
+fn numbers<T: Scalar>(seed: u64, count: usize) -> Vec<T> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        T::from_f64((state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0)
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Every method, with small CRAFT maps.
+fn methods() -> Vec<Method> {
+    Method::all().into_iter().map(|method| method.with_craft_dim(64)).collect()
+}
+
+/// Whether the features have to be the processor's to the last bit.
+fn exact(method: Method) -> bool {
+    matches!(method.base(), Some(Base::ProductSrht | Base::TensorSrht | Base::Rademacher))
+}
+
+struct Case {
+    spec: Spec,
+    rows: usize,
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (number, method) in methods().into_iter().enumerate() {
+        let shapes = [(7, 32, 1, 5), (33, 40, 2, 9), (100, 64, 3, 17), (20, 96, 4, 3), (64, 50, 3, 6)];
+        for (dim, features, degree, rows) in shapes {
+            let mut spec = Spec::polynomial(dim).with_degree(degree).with_features(features).with_method(method);
+            spec.kernel = Kernel { gamma: 0.5, coef0: if number % 2 == 0 { 0.25 } else { 0.0 }, degree };
+            spec = spec.with_seed(number as u64);
+            if spec.validate().is_ok() {
+                cases.push(Case { spec, rows });
+            }
+        }
+        let dims = [5, 40, 17];
+        let mut spec = Spec::tensor_product(&dims).with_features(48).with_method(method).with_seed(3);
+        spec.kernel.coef0 = 0.5;
+        if spec.validate().is_ok() {
+            cases.push(Case { spec, rows: 11 });
+        }
+    }
+    // Beyond shared memory, and lengths of every fused kernel.
+    for (dim, features) in [(1, 8), (31, 100), (60, 256), (120, 130), (250, 512), (511, 1024), (1000, 4096), (2000, 512), (3000, 64), (40_000, 64)] {
+        for method in ["product-srht", "ctr-product-srht", "complex-tensor-srht"] {
+            let method: Method = method.parse().expect("a method");
+            cases.push(Case { spec: Spec::polynomial(dim).with_degree(3).with_features(features).with_method(method), rows: 7 });
+        }
+    }
+    for features in [4096, 3000, 20_000] {
+        let method = "tensor-sketch".parse().expect("a method");
+        cases.push(Case { spec: Spec::polynomial(50).with_degree(3).with_features(features).with_method(method), rows: 3 });
+    }
+    cases
+}
+
+fn tables<T: Scalar>(spec: &Spec, rows: usize) -> Vec<Vec<T>> {
+    spec.inputs.as_slice().iter().enumerate().map(|(table, &dim)| numbers(table as u64 + 1, rows * dim)).collect()
+}
+
+fn views<'a, T: Scalar>(spec: &Spec, tables: &'a [Vec<T>], rows: usize) -> Vec<argand::Input<'a, T>> {
+    let dims = spec.inputs.as_slice();
+    tables.iter().zip(dims).map(|(table, &dim)| Rows::new(table, rows, dim).expect("a table").into()).collect()
+}
+
+fn largest<T: Scalar>(values: &[T]) -> f64 {
+    values.iter().map(|value| value.to_f64().abs()).fold(0.0, f64::max)
+}
+
+fn compare<T: Real>(tolerance: f64) {
+    let Some(device) = device() else { return };
+    let mut failures = Vec::new();
+    let mut fused = 0;
+    for Case { spec, rows } in cases() {
+        let drawn = spec.draw().expect("a sketch");
+        let tables = tables::<T>(&spec, rows);
+        let inputs = views(&spec, &tables, rows);
+        let want = drawn.sketch::<T>().expect("a sketch").transform(&inputs).expect("features");
+        let name = format!("{} {:?} D = {} p = {} {rows} rows", spec.method, spec.inputs, spec.features, spec.kernel.degree);
+        let mut sketch = CudaSketch::<T>::new(&device, &drawn).expect("a sketch on the device");
+        fused += usize::from(sketch.is_fused());
+        for pass in 0..2 {
+            let got = sketch.transform(&inputs).expect("features");
+            let scale = largest(&want).max(f64::MIN_POSITIVE);
+            let worst = want.iter().zip(&got).map(|(a, b)| (a.to_f64() - b.to_f64()).abs()).fold(0.0, f64::max) / scale;
+            let bad = if exact(spec.method) { want != got } else { worst.is_nan() || worst > tolerance };
+            if bad {
+                failures.push(format!("{name}, fused {}: {worst:e}", sketch.is_fused()));
+            }
+            if pass == 0 {
+                sketch = sketch.without_fusing();
+            }
+        }
+        // The adjoint, beside the processor's.
+        let cotangent = numbers::<T>(9, rows * spec.features);
+        let cotangent = Rows::new(&cotangent, rows, spec.features).expect("a table");
+        let gradients = |map: &dyn FeatureMap<T>| {
+            let mut gradients: Vec<Vec<T>> = tables.iter().map(|table| vec![T::ZERO; table.len()]).collect();
+            let mut outs: Vec<_> = gradients
+                .iter_mut()
+                .zip(spec.inputs.as_slice())
+                .map(|(table, &dim)| argand::RowsMut::new(table, rows, dim).expect("a table"))
+                .collect();
+            map.vjp_into(&inputs, cotangent, &mut outs).expect("gradients");
+            drop(outs);
+            gradients.concat()
+        };
+        let want = gradients(&drawn.sketch::<T>().expect("a sketch"));
+        let got = gradients(&sketch);
+        let scale = largest(&want).max(f64::MIN_POSITIVE);
+        let worst = want.iter().zip(&got).map(|(a, b)| (a.to_f64() - b.to_f64()).abs()).fold(0.0, f64::max) / scale;
+        if worst.is_nan() || worst > tolerance {
+            failures.push(format!("{name}, adjoint: {worst:e}"));
+        }
+    }
+    assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
+    assert!(fused > 20 || T::NAME == "f64", "{fused} sketches were fused");
+}
+
+#[test]
+fn features_and_gradients_are_the_processors_in_single_precision() {
+    compare::<f32>(1e-5);
+}
+
+#[test]
+fn features_and_gradients_are_the_processors_in_double_precision() {
+    compare::<f64>(1e-12);
+}
+
+#[test]
+fn overflow_names_the_row() {
+    let Some(device) = device() else { return };
+    for method in ["ctr-product-srht", "gaussian", "tensor-sketch"] {
+        let spec = Spec::polynomial(40).with_degree(3).with_features(64).with_method(method.parse().expect("a method"));
+        let sketch = CudaSketch::<f32>::new(&device, &spec.draw().expect("a sketch")).expect("a sketch");
+        let mut x = numbers::<f32>(1, 10 * 40);
+        x[4 * 40] = 1e20;
+        let inputs = [Rows::new(&x, 10, 40).expect("a table").into()];
+        let error = sketch.transform(&inputs).expect_err("an overflow");
+        assert!(matches!(error, Error::Overflow { row: 4, .. }), "{method}: {error}");
+        x[4 * 40] = 0.5;
+        sketch.transform(&[Rows::new(&x, 10, 40).expect("a table").into()]).expect("the error is forgotten");
+    }
+}
+
+#[test]
+fn bad_shapes_are_refused() {
+    let Some(device) = device() else { return };
+    let spec = Spec::new(InputDims::Same(40)).with_features(64);
+    let sketch = CudaSketch::<f32>::new(&device, &spec.draw().expect("a sketch")).expect("a sketch");
+    let x = numbers::<f32>(1, 10 * 30);
+    let error = sketch.transform(&[Rows::new(&x, 10, 30).expect("a table").into()]).expect_err("wrong columns");
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    assert!(sketch.transform(&[]).is_err());
+    let none = sketch.transform(&[Rows::new(&[], 0, 40).expect("a table").into()]).expect("no rows");
+    assert!(none.is_empty());
+}
+
+/// Without a driver, or past the last device, an error says so.
+#[test]
+fn a_missing_device_is_an_error() {
+    let error = Device::open(1000).expect_err("no machine has so many");
+    assert!(matches!(error, Error::Device { .. }), "{error}");
+    assert!(error.to_string().starts_with("cuda"), "{error}");
+}
