@@ -6,15 +6,18 @@
 //    registers; then lanes exchange numbers through shared memory (or by shuffles, if N < 1024) for the strides 16 ... 1, and
 //    store the result to its place in shared memory;
 // 2. gathers: each thread multiplies the factors of four neighbouring outputs and writes them.
-// The places of transformed values, and the order in which lanes take groups of outputs, are chosen on the host so that few
-// gathers collide in a bank (`place.rs`). Additions are in the processor's order and never contracted: the same bits.
+// The places of transformed values are chosen on the host so that few accesses collide in a bank (`place.rs`). Additions are in
+// the processor's order and never contracted: the same bits.
 //
 // Bound: the data pipe of shared memory. Per group of rows and factor, in wavefronts of 128 bytes: N/8 for each of exchange out
 // and in, N/4 for the places (half a slot at a time), m/8 for the gathers if none collide; and the features, m/16 in all. Device memory reads N and
 // writes D numbers per row.
 #include "common.cuh"
 
-enum { N = 1 << LOG, PER_LANE = N / 32, THREADS = 256, WARPS = THREADS / 32, CODES = (PER_LANE + 15) / 16 };
+enum { N = 1 << LOG, PER_LANE = N / 32, CODES = (PER_LANE + 15) / 16 };
+
+// The most threads of a block, and blocks that shall fit at once: about 100 registers for a thread.
+#define BOUNDS __launch_bounds__(320, 2)
 
 // What one factor reads.
 struct Source {
@@ -30,12 +33,10 @@ struct Arguments {
     Source sources[16];
     // Quarter turns of D: [factor][word][lane], two bits for each of the sixteen numbers 32 (16 word + k) + lane.
     const u32* turns;
-    // The slot of each transformed value, in the order in which lanes hold them: [factor][lane][number].
+    // The slot of each transformed value, in the order in which lanes hold them: [factor][number / 4][lane][number % 4].
     const u16* places;
-    // The slot of each output: [factor][thread's four], in the order of `order`.
+    // The slot of each output: [factor][output].
     const u16* gathered;
-    // The group of four outputs of each thread and step.
-    const u16* order;
     void* out;
     u64* bad_row;
     // For pooled features: the first row of each group.
@@ -84,8 +85,13 @@ DEVICE void load(const Arguments& args, int factor, int half, i64 row, i64 end, 
         const i64 base = at_row * source.stride + lane;
         if (args.element == F32) {
             const float* from = (const float*)source.x + base;
+            if (columns == N) {
 #pragma unroll
-            for (int k = 0; k < PER_LANE; k++) x[which][k] = 32 * k + lane < columns ? __ldg(from + 32 * k) : 0.0f;
+                for (int k = 0; k < PER_LANE; k++) x[which][k] = __ldg(from + 32 * k);
+            } else {
+#pragma unroll
+                for (int k = 0; k < PER_LANE; k++) x[which][k] = 32 * k + lane < columns ? __ldg(from + 32 * k) : 0.0f;
+            }
         } else {
             const u16* from = (const u16*)source.x + base;
             const bool half_precision = args.element == F16;
@@ -96,9 +102,11 @@ DEVICE void load(const Arguments& args, int factor, int half, i64 row, i64 end, 
             }
         }
 #pragma unroll
-        for (int k = 0; k < PER_LANE; k++) {
-            x[which][k] *= args.root_gamma;
-            if (32 * k + lane == columns) x[which][k] = source.root_coef0;
+        for (int k = 0; k < PER_LANE; k++) x[which][k] *= args.root_gamma;
+        if (columns < N) {
+#pragma unroll
+            for (int k = 0; k < PER_LANE; k++)
+                if (32 * k + lane == columns) x[which][k] = source.root_coef0;
         }
     }
 #pragma unroll
@@ -148,19 +156,16 @@ DEVICE void transform(const Arguments& args, float4* slots, int factor, int half
                 else a[k] = make_float2(a[k].x + other.x, a[k].y + other.y);
             }
     }
-    const u16* places = args.places + factor * N + lane * PER_LANE;
+    enum { AT_ONCE = PER_LANE < 4 ? PER_LANE : 4 };
+    const u16* places = args.places + factor * N + lane * AT_ONCE;
 #pragma unroll
-    for (int k = 0; k < PER_LANE; k += 4) {
-        if (PER_LANE >= 4) {
-            const ushort4 to = __ldg((const ushort4*)(places + k));
-            own[2 * to.x + half] = a[k];
-            own[2 * to.y + half] = a[(k + 1) % PER_LANE];
-            own[2 * to.z + half] = a[(k + 2) % PER_LANE];
-            own[2 * to.w + half] = a[(k + 3) % PER_LANE];
-        } else {
+    for (int k = 0; k < PER_LANE; k += AT_ONCE) {
+        u16 to[AT_ONCE];
+        if (AT_ONCE == 4) *(ushort4*)to = __ldg((const ushort4*)(places + 32 * k));
+        else if (AT_ONCE == 2) *(ushort2*)to = __ldg((const ushort2*)(places + 32 * k));
+        else to[0] = __ldg(places + 32 * k);
 #pragma unroll
-            for (int j = 0; j < PER_LANE; j++) own[2 * __ldg(places + j) + half] = a[j];
-        }
+        for (int j = 0; j < AT_ONCE; j++) own[2 * to[j] + half] = a[k + j];
     }
 }
 
@@ -197,38 +202,38 @@ DEVICE void gather(const Arguments& args, const float4* slots, int at, float4* r
     }
 }
 
-DEVICE u32 pair_of_halves(int element, float a, float b) {
-    return element == F16 ? float_to_half(a) | (u32)float_to_half(b) << 16 : float_to_bfloat(a) | (u32)float_to_bfloat(b) << 16;
+DEVICE u32 pair_of_halves(int element, float low, float high) {
+    u32 pair;
+    if (element == F16) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
 }
 
-// Writes four numbers of one row from this column on, as many as there are; adds zero, or NaN if one does not fit.
-DEVICE void put(const Arguments& args, i64 row, int column, int step, int count, float a, float b, float c, float d, float& bad) {
+// Writes four numbers of one row from this column on, as many as there are. `bad` becomes NaN if a number does not fit.
+DEVICE void put(const Arguments& args, i64 row, int column, int count, float a, float b, float c, float d, float& bad) {
     const i64 at = row * args.stride + column;
+    bad = __fmaf_rn(a, 0.0f, __fmaf_rn(b, 0.0f, __fmaf_rn(c, 0.0f, __fmaf_rn(d, 0.0f, bad))));
     if (args.out_element == F32) {
         float* out = (float*)args.out + at;
-        bad = __fmaf_rn(a, 0.0f, __fmaf_rn(b, 0.0f, __fmaf_rn(c, 0.0f, __fmaf_rn(d, 0.0f, bad))));
-        if (args.aligned && step == 1) {
+        if (args.aligned) {
             __stcs((float4*)out, make_float4(a, b, c, d));
         } else {
-            out[0] = a;
-            if (count > 1) out[step] = b;
-            if (count > 2) out[2 * step] = c;
-            if (count > 3) out[3 * step] = d;
+            const float all[4] = {a, b, c, d};
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (k < count) out[k] = all[k];
         }
     } else {
         u16* out = (u16*)args.out + at;
-        const u32 low = pair_of_halves(args.out_element, a, b), high = pair_of_halves(args.out_element, c, d);
-        const u32 infinite = args.out_element == F16 ? 0x7c00u : 0x7f80u;
-        const bool fit = (low & infinite) != infinite && (low >> 16 & infinite) != infinite && (high & infinite) != infinite &&
-                         (high >> 16 & infinite) != infinite;
-        if (!fit) bad = __int_as_float(0x7fffffff);
-        if (args.aligned && step == 1) {
-            __stcs((uint2*)out, make_uint2(low, high));
+        const float most = args.out_element == F16 ? 65520.0f : 3.3961775e38f;
+        if (fmaxf(fmaxf(fabsf(a), fabsf(b)), fmaxf(fabsf(c), fabsf(d))) >= most) bad = __int_as_float(0x7fffffff);
+        const uint2 all = make_uint2(pair_of_halves(args.out_element, a, b), pair_of_halves(args.out_element, c, d));
+        if (args.aligned) {
+            __stcs((uint2*)out, all);
         } else {
-            out[0] = (u16)low;
-            if (count > 1) out[step] = (u16)(low >> 16);
-            if (count > 2) out[2 * step] = (u16)high;
-            if (count > 3) out[3 * step] = (u16)(high >> 16);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (k < count) out[k] = (u16)((k < 2 ? all.x : all.y) >> (16 * (k & 1)));
         }
     }
 }
@@ -238,20 +243,20 @@ template <bool COMPLEX>
 DEVICE void put_outputs(const Arguments& args, i64 row, int output, int count, const float* re, const float* im, float& bad) {
     const float s = args.scale;
     if (!COMPLEX) {
-        put(args, row, output, 1, count, re[0] * s, re[1] * s, re[2] * s, re[3] * s, bad);
+        put(args, row, output, count, re[0] * s, re[1] * s, re[2] * s, re[3] * s, bad);
     } else if (!args.interleaved) {
-        put(args, row, output, 1, count, re[0] * s, re[1] * s, re[2] * s, re[3] * s, bad);
-        put(args, row, args.outputs + output, 1, count, im[0] * s, im[1] * s, im[2] * s, im[3] * s, bad);
+        put(args, row, output, count, re[0] * s, re[1] * s, re[2] * s, re[3] * s, bad);
+        put(args, row, args.outputs + output, count, im[0] * s, im[1] * s, im[2] * s, im[3] * s, bad);
     } else {
-        put(args, row, 2 * output, 1, 2 * count, re[0] * s, im[0] * s, re[1] * s, im[1] * s, bad);
-        if (count > 2) put(args, row, 2 * output + 4, 1, 2 * count - 4, re[2] * s, im[2] * s, re[3] * s, im[3] * s, bad);
+        put(args, row, 2 * output, 2 * count, re[0] * s, im[0] * s, re[1] * s, im[1] * s, bad);
+        if (count > 2) put(args, row, 2 * output + 4, 2 * count - 4, re[2] * s, im[2] * s, re[3] * s, im[3] * s, bad);
     }
 }
 
 template <bool COMPLEX>
 DEVICE void all_transforms(const Arguments& args, float4* slots, i64 row, i64 end, int warp, int lane) {
 #pragma unroll 1
-    for (int task = warp; task < 2 * args.factors; task += WARPS) {
+    for (int task = warp; task < 2 * args.factors; task += blockDim.x / 32) {
         transform<COMPLEX>(args, slots, task / 2, task & 1, row, end, warp, lane);
     }
     __syncthreads();
@@ -267,10 +272,10 @@ DEVICE void features(const Arguments& args) {
         all_transforms<COMPLEX>(args, slots, row, args.rows, warp, lane);
         float bad[ROWS] = {};
 #pragma unroll 1
-        for (int thread = threadIdx.x; thread < groups; thread += THREADS) {
+        for (int thread = threadIdx.x; thread < groups; thread += blockDim.x) {
             float4 r[4];
             gather<COMPLEX>(args, slots, 4 * thread, r);
-            const int output = 4 * __ldg(args.order + thread), count = min(4, args.outputs - output);
+            const int output = 4 * thread, count = min(4, args.outputs - output);
             if (COMPLEX) {
                 const float re[4] = {r[0].x, r[1].x, r[2].x, r[3].x}, im[4] = {r[0].y, r[1].y, r[2].y, r[3].y};
                 put_outputs<COMPLEX>(args, row, output, count, re, im, bad[0]);
@@ -293,21 +298,21 @@ DEVICE void features(const Arguments& args) {
     }
 }
 
-// Sums of the features of groups of rows, never written row by row. A block takes one group of rows and STEPS * THREADS groups of
-// four outputs, whose sums stay in registers.
+// Sums of the features of groups of rows, never written row by row. A block takes one group of rows and STEPS groups of four
+// outputs for each thread, whose sums stay in registers.
 template <bool COMPLEX>
 DEVICE void pooled(const Arguments& args) {
     extern __shared__ float4 slots[];
     enum { ROWS = COMPLEX ? 2 : 4, STEPS = 4 };
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int groups = (args.outputs + 3) / 4, first = blockIdx.y * STEPS * THREADS + threadIdx.x;
+    const int groups = (args.outputs + 3) / 4, first = blockIdx.y * STEPS * blockDim.x + threadIdx.x;
     const i64 begin = args.starts[blockIdx.x], end = args.starts[blockIdx.x + 1];
     float re[STEPS][4] = {}, im[COMPLEX ? STEPS : 1][4] = {};
     for (i64 row = begin; row < end; row += ROWS) {
         all_transforms<COMPLEX>(args, slots, row, end, warp, lane);
 #pragma unroll
         for (int step = 0; step < STEPS; step++) {
-            const int thread = first + step * THREADS;
+            const int thread = first + step * blockDim.x;
             if (thread < groups) {
                 float4 r[4];
                 gather<COMPLEX>(args, slots, 4 * thread, r);
@@ -327,16 +332,16 @@ DEVICE void pooled(const Arguments& args) {
     float bad = 0;
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
-        const int thread = first + step * THREADS;
+        const int thread = first + step * blockDim.x;
         if (thread < groups) {
-            const int output = 4 * __ldg(args.order + thread), count = min(4, args.outputs - output);
+            const int output = 4 * thread, count = min(4, args.outputs - output);
             put_outputs<COMPLEX>(args, blockIdx.x, output, count, re[step], im[COMPLEX ? step : 0], bad);
         }
     }
     if (bad != bad) atomicMin(args.bad_row, (u64)(args.first_row + begin));
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) features_real(const __grid_constant__ Arguments args) { features<false>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS, 2) features_complex(const __grid_constant__ Arguments args) { features<true>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS, 2) pooled_real(const __grid_constant__ Arguments args) { pooled<false>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS, 2) pooled_complex(const __grid_constant__ Arguments args) { pooled<true>(args); }
+extern "C" __global__ void BOUNDS features_real(const __grid_constant__ Arguments args) { features<false>(args); }
+extern "C" __global__ void BOUNDS features_complex(const __grid_constant__ Arguments args) { features<true>(args); }
+extern "C" __global__ void BOUNDS pooled_real(const __grid_constant__ Arguments args) { pooled<false>(args); }
+extern "C" __global__ void BOUNDS pooled_complex(const __grid_constant__ Arguments args) { pooled<true>(args); }

@@ -9,10 +9,10 @@ use crate::place::places;
 use crate::view::{DeviceRows, Element};
 
 /// As in the kernel.
-const THREADS: usize = 256;
 const MOST_TABLES: usize = 16;
-/// Groups of four outputs in one block of pooled features.
-const POOLED_GROUPS: usize = 4 * THREADS;
+const MOST_WARPS: usize = 10;
+/// Groups of four outputs of each thread, for pooled features.
+const POOLED_STEPS: usize = 4;
 /// log₂ of the padded dimensions there are kernels for.
 const MODULES: [&str; 7] = ["srht_5", "srht_6", "srht_7", "srht_8", "srht_9", "srht_10", "srht_11"];
 const SMALLEST: u32 = 5;
@@ -24,10 +24,9 @@ pub(crate) struct Fused {
     pooled: Kernel,
     /// Blocks that run at once.
     blocks: usize,
-    turns: Buffer,
-    places: Buffer,
-    gathered: Buffer,
-    order: Buffer,
+    threads: usize,
+    /// The memory that `arguments` points to.
+    _tables: [Buffer; 3],
     complex: bool,
     arguments: Arguments,
 }
@@ -50,7 +49,6 @@ struct Arguments {
     turns: u64,
     places: u64,
     gathered: u64,
-    order: u64,
     out: u64,
     bad_row: u64,
     starts: u64,
@@ -96,24 +94,26 @@ impl Fused {
             && product.craft.is_none()
             && shared <= device.info().shared_memory
             && !(distinct && factors.len() > MOST_TABLES)
-            && outputs.div_ceil(4) <= usize::from(u16::MAX) + 1;
+            && device.info().compute_capability.0 >= 8;
         let Some(module) = MODULES.get((log - SMALLEST) as usize).filter(|_| fits) else { return Ok(None) };
         let complex = first.projection.draw.complex;
         let kernel = |real, with_parts| device.kernel(module, if complex { with_parts } else { real })?.with_shared(shared);
         let (features, pooled) = (kernel("features_real", "features_complex")?, kernel("pooled_real", "pooled_complex")?);
 
         let layout = Layout::of(&factors, 1 << log, outputs, spec.seed);
-        let blocks = device.info().multiprocessors * features.blocks_at_once(THREADS)?;
+        // Two warps transform a factor. If shared memory has room for many blocks, all warps of a block are busy at once.
+        let tasks = 2 * factors.len();
+        let many = device.info().shared_memory / (shared + 1024) * tasks >= 2 * MOST_WARPS;
+        let threads = 32 * if many { tasks.min(MOST_WARPS) } else { MOST_WARPS };
+        let blocks = device.info().multiprocessors * features.blocks_at_once(threads)?;
         let turns = device.upload(&layout.turns)?;
         let places = device.upload(&layout.places)?;
         let gathered = device.upload(&layout.gathered)?;
-        let order = device.upload(&layout.order)?;
         let arguments = Arguments {
             tables: [Table::default(); MOST_TABLES],
             turns: turns.address(),
             places: places.address(),
             gathered: gathered.address(),
-            order: order.address(),
             out: 0,
             bad_row: 0,
             starts: 0,
@@ -131,12 +131,7 @@ impl Fused {
             distinct: i32::from(distinct),
             out_element: 0,
         };
-        Ok(Some(Self { features, pooled, blocks, turns, places, gathered, order, complex, arguments }))
-    }
-
-    /// Bytes of its tables in device memory.
-    pub(crate) fn bytes(&self) -> usize {
-        [&self.turns, &self.places, &self.gathered, &self.order].iter().map(|buffer| buffer.bytes()).sum()
+        Ok(Some(Self { features, pooled, blocks, threads, _tables: [turns, places, gathered], complex, arguments }))
     }
 
     fn arguments(&self, inputs: &[DeviceRows], roots: [f64; 2], out: &DeviceRows, bad_row: View) -> Arguments {
@@ -172,7 +167,7 @@ impl Fused {
         let mut arguments = self.arguments(inputs, roots, out, bad_row);
         arguments.rows = out.rows as i64;
         let blocks = out.rows.div_ceil(if self.complex { 2 } else { 4 }).min(self.blocks);
-        self.features.launch(stream, Shape { grid: [blocks, 1], threads: THREADS }, arguments!(arguments))
+        self.features.launch(stream, Shape { grid: [blocks, 1], threads: self.threads }, arguments!(arguments))
     }
 
     /// Queues the sums of the features of groups of rows; `starts` has one more entry than there are groups.
@@ -188,8 +183,8 @@ impl Fused {
         let mut arguments = self.arguments(inputs, roots, out, bad_row);
         arguments.rows = inputs.first().map_or(0, |input| input.rows) as i64;
         arguments.starts = starts.0;
-        let parts = narrow_up(self.arguments.outputs).div_ceil(4).div_ceil(POOLED_GROUPS);
-        self.pooled.launch(stream, Shape { grid: [out.rows, parts], threads: THREADS }, arguments!(arguments))
+        let parts = narrow_up(self.arguments.outputs).div_ceil(4).div_ceil(POOLED_STEPS * self.threads);
+        self.pooled.launch(stream, Shape { grid: [out.rows, parts], threads: self.threads }, arguments!(arguments))
     }
 }
 
@@ -202,7 +197,6 @@ struct Layout {
     turns: Vec<u32>,
     places: Vec<u16>,
     gathered: Vec<u16>,
-    order: Vec<u16>,
     repeated: bool,
 }
 
@@ -223,11 +217,18 @@ impl Layout {
                 }
                 let sampled: Vec<u32> =
                     (0..whole).map(|output| factor.sampled[output.min(outputs - 1)]).collect();
-                let slots = places(padded, &sampled, seed);
                 // Lanes hold 32 neighbours, or every 32nd value, after the last level.
-                let value = |lane: usize, number: usize| if per_lane >= 32 { lane * per_lane + number } else { 32 * number + lane };
-                let places = (0..32).flat_map(|lane| (0..per_lane).map(move |number| value(lane, number)));
-                (places.map(|value| slots[value]).collect(), sampled.iter().map(|&value| slots[value as usize]).collect())
+                let held = |lane: usize, number: usize| {
+                    if per_lane >= 32 { lane * per_lane + number } else { 32 * number + lane }
+                };
+                let stores = (0..per_lane).flat_map(|number| [0, 16].map(|lane| (lane..lane + 16).map(|lane| held(lane, number)).collect()));
+                let slots = places(padded, &sampled, stores.collect(), seed);
+                let at_once = per_lane.min(4);
+                let order = (0..per_lane / at_once).flat_map(|step| {
+                    (0..32).flat_map(move |lane| (0..at_once).map(move |within| (lane, step * at_once + within)))
+                });
+                let places = order.map(|(lane, number)| slots[held(lane, number)]).collect();
+                (places, sampled.iter().map(|&value| slots[value as usize]).collect())
             })
             .collect();
         let (places, gathered): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
@@ -236,7 +237,6 @@ impl Layout {
             turns,
             places: places.concat(),
             gathered: gathered.concat(),
-            order: (0..u16::try_from(whole / 4 - 1).unwrap_or(u16::MAX)).chain([(whole / 4 - 1) as u16]).collect(),
             repeated,
         }
     }
