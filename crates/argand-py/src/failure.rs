@@ -17,6 +17,7 @@ fn python_name(argument: Argument) -> String {
         Argument::RowStarts => "X.indptr",
         Argument::ColumnsOf => "X.indices",
         Argument::Kernel => "K",
+        Argument::Base => "method",
         other => return other.to_string(),
     };
     name.to_owned()
