@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use argand::{Field, InputDims, Spec};
+use argand::{Error, Field, FileFault, InputDims, Spec};
 use argand_learn::online::{TRAINING, Trainer};
 
 use crate::failure::Failure;
@@ -27,21 +27,27 @@ const LONGEST_SPEC: u64 = 1 << 20;
 
 /// Reads and checks a spec file.
 pub(crate) fn read_spec(path: &Path) -> Result<Spec, Failure> {
+    Spec::from_json(&read_text(path)?).map_err(|error| Failure::input(path, error))
+}
+
+fn read_text(path: &Path) -> Result<String, Failure> {
     let file = File::open(path).map_err(|error| Failure::io(path, "open", &error))?;
     let mut bytes = Vec::new();
     file.take(LONGEST_SPEC + 1).read_to_end(&mut bytes).map_err(|error| Failure::io(path, "read", &error))?;
     if bytes.len() as u64 > LONGEST_SPEC {
         return Err(Failure::input(path, format!("is not a spec file: it is longer than {LONGEST_SPEC} bytes")));
     }
-    let text = String::from_utf8(bytes).map_err(|_| Failure::input(path, "is not a spec file: it is not text"))?;
-    Spec::from_json(&text).map_err(|error| Failure::input(path, error))
+    String::from_utf8(bytes).map_err(|_| Failure::input(path, "is not a spec file: it is not text"))
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = &arguments.file;
     let wrong = |error| Failure::input(path, error);
     if !is_archive(path)? {
-        let spec = read_spec(path)?;
+        let spec = Spec::from_json(&read_text(path)?).map_err(|error| match error {
+            Error::Spec(FileFault::Foreign(_)) => Failure::input(path, "is not an Argand spec or model file"),
+            other => wrong(other),
+        })?;
         return print(&table_of(&describe(&spec).map_err(wrong)?));
     }
     let archive = read_archive(path)?;

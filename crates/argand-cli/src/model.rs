@@ -57,20 +57,25 @@ pub(crate) fn write_archive(archive: &Archive, path: &Path, mut file: AtomicFile
 }
 
 impl NamedModel {
-    /// Reads and checks a file.
+    /// Reads and checks a file for predictions of one class or number per row.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        Self::from_archive(read_archive(path)?).map_err(|error| Failure::input(path, error))
+        let named = Self::from_archive(read_archive(path)?).map_err(|error| Failure::input(path, error))?;
+        match named.model.predicts() {
+            Predicts::Values(columns) if columns > 1 => {
+                Err(Failure::input(path, format!("predicts {columns} numbers at once; this command predicts one")))
+            }
+            _ => Ok(named),
+        }
     }
 
     pub(crate) fn from_archive(archive: Archive) -> Result<Self, Error> {
         let wrong = |what: String| Err(Error::Archive(FileFault::Content(what)));
-        let note = archive.note::<Option<Note>>()?.unwrap_or_default();
+        let note = archive.note::<Option<Note>>();
+        // What is no model has a note of its own.
         let model = read_model(archive)?;
+        let note = note?.unwrap_or_default();
         let task = match (model.predicts(), note.classes) {
-            (Predicts::Values(1), _) => Task::Regression,
-            (Predicts::Values(columns), _) => {
-                return wrong(format!("it predicts {columns} numbers at once; this command predicts one"));
-            }
+            (Predicts::Values(_), _) => Task::Regression,
             (Predicts::Classes(count), _) if count < 2 => return wrong(format!("it has {count} classes")),
             (Predicts::Classes(count), None) => {
                 Task::Classification((0..count).map(|class| class.to_string()).collect::<Vec<_>>().into())
@@ -108,7 +113,10 @@ impl NamedModel {
         lines.push((
             "predicts",
             match &self.task {
-                Task::Regression => "a number".to_owned(),
+                Task::Regression => match self.model.predicts().columns() {
+                    1 => "a number".to_owned(),
+                    columns => format!("{columns} numbers"),
+                },
                 Task::Classification(classes) => {
                     const SHOWN: usize = 12;
                     let names = classes.names();

@@ -172,7 +172,7 @@ pub(crate) fn check_free<'a>(
     mut taken: impl Iterator<Item = &'a PathBuf>,
 ) -> Result<(), Failure> {
     if taken.any(|other| resolve(other) == resolve(path)) {
-        let what = "expected another file than the input and output";
+        let what = "expected another file than the inputs and other outputs";
         return Err(Failure::Input(format!("{option}: {what}, got {}", path.display())));
     }
     Ok(())

@@ -53,8 +53,10 @@ struct Arguments {
     int interleaved;
     // Whether four neighbouring numbers of a row can be written at once.
     int aligned;
-    // Whether the first factor's outputs are equal in each group of four.
-    int repeated;
+    // Outputs, rounded up to groups of four.
+    int outputs_padded;
+    // Groups of four outputs after which the first factor's slots repeat, or all groups.
+    int period;
     // Whether every factor reads a table of its own.
     int distinct;
     int out_element;
@@ -176,29 +178,30 @@ DEVICE float4 times(float4 a, float4 b) {
     return make_float4(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x, a.z * b.z - a.w * b.w, a.z * b.w + a.w * b.z);
 }
 
-// The products of four neighbouring outputs.
+// The slots of four neighbouring outputs of one factor.
+DEVICE ushort4 slots_of(const Arguments& args, int factor, int group) {
+    return __ldg((const ushort4*)(args.gathered + (i64)factor * args.outputs_padded) + group);
+}
+
+DEVICE void fetch(const float4* slots, ushort4 from, float4* r) {
+    r[0] = slots[from.x];
+    r[1] = slots[from.y];
+    r[2] = slots[from.z];
+    r[3] = slots[from.w];
+}
+
+// Multiplies four neighbouring outputs by the factors after the first. Slots are looked up one factor ahead.
 template <bool COMPLEX>
-DEVICE void gather(const Arguments& args, const float4* slots, int at, float4* r) {
-    const int padded_outputs = (args.outputs + 3) / 4 * 4;
-    const u16* gathered = args.gathered + at;
-    if (args.repeated) {
-        r[0] = slots[__ldg(gathered)];
-        r[1] = r[2] = r[3] = r[0];
-    } else {
-        const ushort4 from = __ldg((const ushort4*)gathered);
-        r[0] = slots[from.x];
-        r[1] = slots[from.y];
-        r[2] = slots[from.z];
-        r[3] = slots[from.w];
-    }
+DEVICE void multiply(const Arguments& args, const float4* slots, int group, ushort4 from, float4* r) {
 #pragma unroll 2
     for (int factor = 1; factor < args.factors; factor++) {
-        const ushort4 from = __ldg((const ushort4*)(gathered + factor * padded_outputs));
+        const ushort4 now = from;
+        from = slots_of(args, min(factor + 1, args.factors - 1), group);
         const float4* own = slots + factor * N;
-        r[0] = times<COMPLEX>(r[0], own[from.x]);
-        r[1] = times<COMPLEX>(r[1], own[from.y]);
-        r[2] = times<COMPLEX>(r[2], own[from.z]);
-        r[3] = times<COMPLEX>(r[3], own[from.w]);
+        r[0] = times<COMPLEX>(r[0], own[now.x]);
+        r[1] = times<COMPLEX>(r[1], own[now.y]);
+        r[2] = times<COMPLEX>(r[2], own[now.z]);
+        r[3] = times<COMPLEX>(r[3], own[now.w]);
     }
 }
 
@@ -262,6 +265,23 @@ DEVICE void all_transforms(const Arguments& args, float4* slots, i64 row, i64 en
     __syncthreads();
 }
 
+// Asks for the next rows, to be in the second-level cache when they are transformed.
+template <int ROWS>
+DEVICE void prefetch(const Arguments& args, i64 row) {
+    const int tables = args.distinct ? args.factors : 1;
+    for (int table = 0; table < tables; table++) {
+        const Source source = args.sources[table];
+        const int bytes = args.element == F32 ? 4 : 2, lines = (source.columns * bytes + 127) / 128;
+        for (int at = threadIdx.x; at < ROWS * lines; at += blockDim.x) {
+            const i64 from = row + at / lines;
+            if (from < args.rows) {
+                const char* line = (const char*)source.x + from * source.stride * bytes + at % lines * 128;
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+            }
+        }
+    }
+}
+
 template <bool COMPLEX>
 DEVICE void features(const Arguments& args) {
     extern __shared__ float4 slots[];
@@ -270,12 +290,21 @@ DEVICE void features(const Arguments& args) {
     const int groups = (args.outputs + 3) / 4;
     for (i64 row = (i64)blockIdx.x * ROWS; row < args.rows; row += (i64)gridDim.x * ROWS) {
         all_transforms<COMPLEX>(args, slots, row, args.rows, warp, lane);
+        prefetch<ROWS>(args, row + (i64)gridDim.x * ROWS);
         float bad[ROWS] = {};
+        // Two groups with the same slots of the first factor share its values.
+        const int pairs = ((groups + args.period - 1) / args.period + 1) / 2;
 #pragma unroll 1
-        for (int thread = threadIdx.x; thread < groups; thread += blockDim.x) {
-            float4 r[4];
-            gather<COMPLEX>(args, slots, 4 * thread, r);
-            const int output = 4 * thread, count = min(4, args.outputs - output);
+        for (int item = threadIdx.x; item < pairs * args.period; item += blockDim.x) {
+            const int first_group = item % args.period + item / args.period * 2 * args.period;
+            if (first_group >= groups) continue;
+            float4 start[4];
+            fetch(slots, slots_of(args, 0, first_group), start);
+#pragma unroll 1
+            for (int group = first_group; group < min(groups, first_group + 2 * args.period); group += args.period) {
+            float4 r[4] = {start[0], start[1], start[2], start[3]};
+            multiply<COMPLEX>(args, slots, group, slots_of(args, min(1, args.factors - 1), group), r);
+            const int output = 4 * group, count = min(4, args.outputs - output);
             if (COMPLEX) {
                 const float re[4] = {r[0].x, r[1].x, r[2].x, r[3].x}, im[4] = {r[0].y, r[1].y, r[2].y, r[3].y};
                 put_outputs<COMPLEX>(args, row, output, count, re, im, bad[0]);
@@ -289,6 +318,7 @@ DEVICE void features(const Arguments& args) {
 #pragma unroll
                 for (int which = 0; which < ROWS; which++)
                     if (row + which < args.rows) put_outputs<COMPLEX>(args, row + which, output, count, planes[which], planes[which], bad[which]);
+            }
             }
         }
 #pragma unroll
@@ -315,7 +345,8 @@ DEVICE void pooled(const Arguments& args) {
             const int thread = first + step * blockDim.x;
             if (thread < groups) {
                 float4 r[4];
-                gather<COMPLEX>(args, slots, 4 * thread, r);
+                fetch(slots, slots_of(args, 0, thread), r);
+                multiply<COMPLEX>(args, slots, thread, slots_of(args, min(1, args.factors - 1), thread), r);
 #pragma unroll
                 for (int k = 0; k < 4; k++) {
                     if (COMPLEX) {

@@ -62,7 +62,8 @@ struct Arguments {
     element: i32,
     interleaved: i32,
     aligned: i32,
-    repeated: i32,
+    outputs_padded: i32,
+    period: i32,
     distinct: i32,
     out_element: i32,
 }
@@ -127,7 +128,8 @@ impl Fused {
             element: 0,
             interleaved: i32::from(method.field == Field::Complex),
             aligned: 0,
-            repeated: i32::from(layout.repeated),
+            outputs_padded: narrow(outputs.next_multiple_of(4)),
+            period: narrow(layout.period),
             distinct: i32::from(distinct),
             out_element: 0,
         };
@@ -197,7 +199,8 @@ struct Layout {
     turns: Vec<u32>,
     places: Vec<u16>,
     gathered: Vec<u16>,
-    repeated: bool,
+    /// Groups of four outputs after which the first factor's slots repeat.
+    period: usize,
 }
 
 impl Layout {
@@ -232,12 +235,14 @@ impl Layout {
             })
             .collect();
         let (places, gathered): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-        let repeated = gathered.first().is_some_and(|first: &Vec<u16>| first.chunks_exact(4).all(|four| four.iter().all(|slot| *slot == four[0])));
+        // A first factor whose rows are sorted runs through all rows of H again and again.
+        let repeats = padded < whole && gathered.first().is_some_and(|first: &Vec<u16>| first.iter().zip(&first[padded..]).all(|(a, b)| a == b));
+        let period = if repeats { padded / 4 } else { whole / 4 };
         Self {
             turns,
             places: places.concat(),
             gathered: gathered.concat(),
-            repeated,
+            period,
         }
     }
 }

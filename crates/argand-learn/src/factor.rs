@@ -1,6 +1,6 @@
 //! Factorisations shared by models: made from the sums of a Gram, kept in files, and used for variances.
 
-use argand::{Argument, Error, FileFault, Input, Rows};
+use argand::{Advice, Argument, Error, FileFault, Input, Rows};
 use argand_linalg::{Cholesky, Eigen, Matrix, RankUpdate, product};
 use rayon::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::gram::Triangle;
 ///
 /// # Errors
 /// [`Error::Singular`]
-pub(crate) fn cholesky(matrix: Matrix, what: &str, advice: &'static str) -> Result<Cholesky, Error> {
+pub(crate) fn cholesky(matrix: Matrix, what: &str, advice: Advice) -> Result<Cholesky, Error> {
     Cholesky::new(matrix).map_err(|_| Error::Singular { what: what.to_owned(), advice })
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn cholesky_with_floor(
     matrix: impl Fn() -> Matrix,
     floor: f64,
     what: &str,
-    advice: &'static str,
+    advice: Advice,
 ) -> Result<Cholesky, Error> {
     Cholesky::with_floor(matrix, floor).map_err(|_| Error::Singular { what: what.to_owned(), advice })
 }
@@ -133,10 +133,8 @@ pub(crate) fn eigen(triangle: &Triangle, centre: Option<&[f64]>) -> Result<Eigen
             }
         }
     }
-    let mut eigen = Eigen::new(&matrix).map_err(|_| Error::Singular {
-        what: "the Gram matrix".to_owned(),
-        advice: "its eigenvalues did not converge; scale the rows",
-    })?;
+    let mut eigen = Eigen::new(&matrix)
+        .map_err(|_| Error::Singular { what: "the Gram matrix".to_owned(), advice: Advice::Scale })?;
     let rounding = ROUNDING * eigen.values.last().copied().unwrap_or(0.0);
     eigen.values.iter_mut().filter(|value| **value < rounding).for_each(|value| *value = 0.0);
     Ok(eigen)
@@ -155,7 +153,7 @@ pub(crate) fn check_finite(solution: &[f64]) -> Result<(), Error> {
     if solution.iter().all(|value| value.is_finite()) {
         return Ok(());
     }
-    Err(Error::Singular { what: "a system of numbers this large".to_owned(), advice: "scale the rows" })
+    Err(Error::Singular { what: "a system of numbers this large".to_owned(), advice: Advice::Scale })
 }
 
 /// φᵀw + b for every row and every column of weights, row by row.
@@ -205,7 +203,7 @@ mod tests {
             let (gram, features) = gram(400, dim);
             let matrix = gram.total().combine(1.0, None, 0.5);
             let full = |i: usize, j: usize| matrix[(i.max(j), i.min(j))];
-            let factor = cholesky(matrix.clone(), "A", "").unwrap();
+            let factor = cholesky(matrix.clone(), "A", Advice::Scale).unwrap();
             let right: Vec<f64> = (0..dim).map(|i| (i as f64).sin()).collect();
             let [half, solution] = factor.solve(&right);
             for (i, right) in right.iter().enumerate() {
@@ -243,8 +241,8 @@ mod tests {
     #[test]
     fn singular_matrices_are_errors() {
         let (gram, _) = gram(5, 14);
-        let error = cholesky(gram.total().combine(1.0, None, 0.0), "the matrix", "add something").unwrap_err();
-        assert_eq!(error.to_string(), "the matrix is singular to working precision; add something");
+        let error = cholesky(gram.total().combine(1.0, None, 0.0), "the matrix", Advice::Scale).unwrap_err();
+        assert_eq!(error.to_string(), "the matrix is singular to working precision; scale the rows");
         let eigen = eigen(gram.total(), None).unwrap();
         assert_eq!(eigen.values.iter().filter(|&&value| value > 0.0).count(), 5);
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use argand::{Argument, Error, Rows};
+use argand::{Advice, Argument, Error, Rows};
 use argand_linalg::{Eigen, Matrix, product};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -133,8 +133,7 @@ impl Ridge {
             }
             matrix
         };
-        let factor =
-            factor::cholesky_with_floor(matrix, lambda, "the regularised Gram matrix", "use a larger lambda, or 0")?;
+        let factor = factor::cholesky_with_floor(matrix, lambda, "the regularised Gram matrix", Advice::Penalty)?;
         let weights = centred.moments.iter().flat_map(|moments| factor.solve(moments)[1].clone()).collect();
         Self::assemble(gram, &centred, lambda, weights)
     }

@@ -4,7 +4,7 @@
 
 use argand::rng::{Purpose, Stream};
 use argand::theory::kernel_matrix;
-use argand::{Error, FileFault, Kernel, Rows, Spec};
+use argand::{Advice, Argument, Error, FileFault, Kernel, Rows, Spec};
 use argand_learn::{
     Archive, ClassTargets, ExactGp, GpClassifier, GpOptions, GpPrediction, GpRegressor, Gram, Labels, Model, Pipeline,
     Preparation, PreparationFit, Recipe, Ridge, RidgePath, Scaling, Targets, Variances, largest,
@@ -160,7 +160,10 @@ fn label_transform_gives_the_authors_variances() {
     let transform = ClassTargets::new(&letter.map(f64::from), 0.001).unwrap();
     assert!((transform.variance - 3.711).abs() < 2e-3, "{}", transform.variance);
     assert!(ClassTargets::new(&[3.0, 0.0], 0.1).unwrap_err().to_string().contains("none of class 1"));
-    assert!(ClassTargets::new(&[3.0, 2.0], 0.0).unwrap_err().to_string().starts_with("alpha"));
+    for alpha in [0.0, 9e15, 1e300, f64::NAN] {
+        assert!(ClassTargets::new(&[3.0, 2.0], alpha).unwrap_err().to_string().starts_with("alpha"));
+    }
+    assert!(ClassTargets::new(&[3.0, 2.0], 8.99e15).unwrap().noise.iter().all(|&noise| noise > 0.0));
 }
 
 /// Ridge by its normal equations with an unpenalised column of ones, solved by elimination.
@@ -265,17 +268,40 @@ fn singular_systems_have_documented_answers() {
     let small = RidgePath::new(&gram).unwrap().at(1e-6).unwrap();
     assert!((norm(&model) - norm(&small)).abs() < 1e-2 * norm(&model), "{} {}", norm(&model), norm(&small));
     let error = Ridge::fit(&gram, 1e-30).unwrap_err();
-    assert!(matches!(error, Error::Singular { .. }) && error.to_string().contains("larger lambda"), "{error}");
+    assert!(matches!(error, Error::Singular { advice: Advice::Penalty, .. }), "{error:?}");
+    assert!(error.to_string().contains("larger lambda"), "{error}");
     assert!(Ridge::fit(&gram, -1.0).unwrap_err().to_string().starts_with("lambda"));
     assert!(Ridge::fit(&Gram::new(&problem.recipe, Targets::Values(1)).unwrap(), 1.0).is_err());
     // Gaussian processes have the identity in their system, and refuse what f64 cannot hold.
     let huge = Variances { kernel: 1e20, noise: 1e-3 };
-    assert!(matches!(GpRegressor::fit(&gram, Some(huge)), Err(Error::Singular { .. })));
+    assert!(matches!(GpRegressor::fit(&gram, Some(huge)), Err(Error::Singular { advice: Advice::Variances, .. })));
     assert!(GpRegressor::fit(&gram, Some(Variances { kernel: 0.0, noise: 1.0 })).is_err());
     assert!(GpClassifier::fit(&gram, &GpOptions::default()).unwrap_err().to_string().starts_with("gram"));
     let apart = problem.gram(Targets::ClassesApart(3), 0..30);
     let huge = GpOptions { variance: Some(1e30), ..GpOptions::default() };
-    assert!(matches!(GpClassifier::fit(&apart, &huge), Err(Error::Singular { .. })));
+    assert!(matches!(GpClassifier::fit(&apart, &huge), Err(Error::Singular { advice: Advice::Variances, .. })));
+}
+
+/// Squares of targets beyond f64 are no equal targets, and features of zeros no singular system.
+#[test]
+fn numbers_without_a_likelihood_are_named() {
+    let fit = |features: f32, targets: f64, variances: Option<Variances>| {
+        let mut problem = problem(30);
+        problem.features.iter_mut().for_each(|value| *value *= features);
+        problem.targets.iter_mut().for_each(|value| *value *= targets);
+        match GpRegressor::fit(&problem.gram(Targets::Values(1), 0..30), variances) {
+            Ok(model) => Ok(model.log_marginal_likelihood().is_finite()),
+            Err(Error::Invalid { argument, .. }) => Err(argument),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let noise = |noise: f64| Some(Variances { kernel: 1.0, noise });
+    assert_eq!([None, noise(1.0)].map(|given| fit(1.0, 1e200, given)), [Err(Argument::Labels); 2]);
+    assert_eq!(fit(1.0, 1e150, noise(1e-12)), Err(Argument::Labels));
+    assert_eq!(fit(0.0, 1.0, None), Err(Argument::Rows));
+    for (features, targets, given) in [(1.0, 1e150, None), (1.0, 1e150, noise(1.0)), (0.0, 1.0, noise(1.0))] {
+        assert_eq!(fit(features, targets, given), Ok(true));
+    }
 }
 
 /// Rows that nobody scaled: products of 10⁸ and more beside a penalty and noise of about 1. Sums in f32 would drown them.

@@ -1,6 +1,6 @@
 //! Translates library errors into Python's, with Python's argument names.
 
-use argand::{Argument, Error};
+use argand::{Advice, Argument, Error};
 use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;
 
@@ -17,13 +17,24 @@ fn python_name(argument: Argument) -> String {
         Argument::RowStarts => "X.indptr",
         Argument::ColumnsOf => "X.indices",
         Argument::Kernel => "K",
+        Argument::Base => "method",
         other => return other.to_string(),
     };
     name.to_owned()
 }
 
-/// A `ValueError` that names the argument.
+/// A `ValueError` that names the argument, of what computes in the precision of its input.
 pub(crate) fn value_error(error: Error) -> PyErr {
+    translated(error, "", ", or pass float64")
+}
+
+/// A `ValueError` that names the argument, of a model: they compute in float32 whatever the input.
+pub(crate) fn model_error(error: Error) -> PyErr {
+    translated(error, ", in which models compute", "")
+}
+
+/// Says `precision` of float32 where it overflows, and adds `wider` to what helps.
+fn translated(error: Error, precision: &str, wider: &str) -> PyErr {
     let message = match error {
         Error::Invalid { argument, expected, received } => {
             format!("{}: expected {expected}, got {received}", python_name(argument))
@@ -33,10 +44,10 @@ pub(crate) fn value_error(error: Error) -> PyErr {
             format!("{name}: row {row}, column {column} is {value}; only finite numbers can be sketched")
         }
         Error::Overflow { row, dtype } => {
-            let wider = if dtype == "f32" { ", or pass float64" } else { "" };
+            let [precision, wider] = if dtype == "f32" { [precision, wider] } else { [""; 2] };
             format!(
-                "X: the features of row {row} are too large for float{}; scale the rows (for example to unit norm) or use \
-                 a smaller gamma{wider}",
+                "X: the features of row {row} are too large for float{}{precision}; scale the rows (for example to unit \
+                 norm) or use a smaller gamma{wider}",
                 &dtype[1..]
             )
         }
@@ -44,7 +55,14 @@ pub(crate) fn value_error(error: Error) -> PyErr {
             "n_components: would take {needed} bytes, more than {limit}; lower n_components or degree, or use a method with \
              a smaller sketch"
         ),
-        Error::Singular { what, .. } => format!("alpha: {what} is singular to working precision; use a larger alpha"),
+        Error::Singular { what, advice } => {
+            let (name, advice) = match advice {
+                Advice::Penalty => ("alpha", "use a larger alpha, or 0".to_owned()),
+                Advice::Variances => ("kernel_variance", "use a smaller kernel_variance, or larger noise".to_owned()),
+                other => ("X", other.to_string()),
+            };
+            format!("{name}: {what} is singular to working precision; {advice}")
+        }
         other => other.to_string(),
     };
     PyValueError::new_err(message)

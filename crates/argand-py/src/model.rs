@@ -13,7 +13,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::failure::value_error;
+use crate::failure::model_error;
 use crate::running::interruptible;
 
 /// The sums of features and targets. Pickled as the file that other machines merge.
@@ -72,24 +72,24 @@ impl Gram {
     /// Starts without rows; `targets` is "values", "classes" or "classes apart".
     #[staticmethod]
     fn empty(spec: &str, targets: &str, columns: usize) -> PyResult<Self> {
-        let spec = Spec::from_json(spec).map_err(value_error)?;
+        let spec = Spec::from_json(spec).map_err(model_error)?;
         let targets = match targets {
             "values" => Targets::Values(columns),
             "classes" => Targets::Classes(columns),
             "classes apart" => Targets::ClassesApart(columns),
             other => {
                 let error = Error::invalid(Argument::Targets, "values, classes or classes apart", other);
-                return Err(value_error(error));
+                return Err(model_error(error));
             }
         };
-        let gram = argand_learn::Gram::new(&Recipe::from(spec), targets).map_err(value_error)?;
+        let gram = argand_learn::Gram::new(&Recipe::from(spec), targets).map_err(model_error)?;
         Ok(Self(Arc::new(Mutex::new(gram))))
     }
 
     /// Restores from the result of `__getnewargs__`.
     #[new]
     fn new(bytes: &[u8]) -> PyResult<Self> {
-        let gram = argand_learn::Gram::from_bytes(bytes).map_err(value_error)?;
+        let gram = argand_learn::Gram::from_bytes(bytes).map_err(model_error)?;
         Ok(Self(Arc::new(Mutex::new(gram))))
     }
 
@@ -106,13 +106,13 @@ impl Gram {
         threads: Option<usize>,
     ) -> PyResult<()> {
         let (gram, features, labels) = (Arc::clone(&self.0), Features::new(&features)?, OwnedLabels::new(labels)?);
-        interruptible(py, threads, move || lock(&gram).update(features.view()?, labels.view()?))?.map_err(value_error)
+        interruptible(py, threads, move || lock(&gram).update(features.view()?, labels.view()?))?.map_err(model_error)
     }
 
     /// Adds the sums of other rows.
     fn merge(&self, py: Python<'_>, other: &Self) -> PyResult<()> {
         let other = lock(&other.0).clone();
-        py.detach(|| lock(&self.0).merge(&other)).map_err(value_error)
+        py.detach(|| lock(&self.0).merge(&other)).map_err(model_error)
     }
 
     /// The number of rows so far.
@@ -153,7 +153,7 @@ impl Gram {
         fit: impl FnOnce(&argand_learn::Gram) -> Result<M, Error> + Send + 'static,
     ) -> PyResult<Model> {
         let gram = Arc::clone(&self.0);
-        let fitted = interruptible(py, threads, move || fit(&lock(&gram)))?.map_err(value_error)?;
+        let fitted = interruptible(py, threads, move || fit(&lock(&gram)))?.map_err(model_error)?;
         Ok(Model(Arc::new(fitted)))
     }
 }
@@ -167,7 +167,7 @@ impl Model {
     /// Restores from the result of `__getnewargs__`.
     #[new]
     fn new(bytes: &[u8]) -> PyResult<Self> {
-        let model = Archive::from_bytes(bytes).and_then(read_model).map_err(value_error)?;
+        let model = Archive::from_bytes(bytes).and_then(read_model).map_err(model_error)?;
         Ok(Self(model.into()))
     }
 
@@ -243,7 +243,7 @@ impl Model {
         compute: impl FnOnce(&dyn argand_learn::Model, Rows<'_, f32>) -> Result<R, Error> + Send + 'static,
     ) -> PyResult<R> {
         let (model, features) = (Arc::clone(&self.0), Features::new(features)?);
-        interruptible(py, threads, move || compute(&*model, features.view()?))?.map_err(value_error)
+        interruptible(py, threads, move || compute(&*model, features.view()?))?.map_err(model_error)
     }
 
     fn lacks(&self, what: &str) -> PyErr {

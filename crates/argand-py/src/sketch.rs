@@ -3,13 +3,13 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use argand::{Base, FeatureMap, InputDims, Kernel, Method, RowsMut, Scalar, Spec};
+use argand::{Base, Error, FeatureMap, InputDims, Kernel, Method, RowsMut, Scalar, Spec};
 use argand_learn::blocks::feature_rows;
 use numpy::{Element, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::failure::value_error;
+use crate::failure::{model_error, value_error};
 use crate::running::{interruptible, pool};
 use crate::table::{self, Table};
 
@@ -87,6 +87,12 @@ impl Sketch {
         drawn.unwrap_or(&self.spec).to_json()
     }
 
+    /// The name of its method.
+    #[getter]
+    fn method(&self) -> String {
+        self.spec.method.to_string()
+    }
+
     /// The number of real columns.
     #[getter]
     fn features(&self) -> usize {
@@ -106,9 +112,7 @@ impl Sketch {
 
     /// Writes the features of all tables into `out`, which sets the precision.
     ///
-    /// If `out` holds something worth keeping, all numbers are checked before any is written. Messages count rows from
-    /// `first_row`, for parts of larger tables.
-    #[pyo3(signature = (tables, out, keep, threads, first_row = 0))]
+    /// If `out` holds something worth keeping, all numbers are checked before any is written.
     fn transform<'py>(
         &self,
         py: Python<'py>,
@@ -116,15 +120,28 @@ impl Sketch {
         out: &Bound<'py, PyAny>,
         keep: bool,
         threads: Option<usize>,
-        first_row: usize,
     ) -> PyResult<()> {
         if let Ok(out) = out.cast::<PyArray2<f32>>() {
-            self.transform_into(py, &tables, out, keep, threads, first_row)
+            self.transform_into(py, &tables, out, keep, threads, value_error)
         } else if let Ok(out) = out.cast::<PyArray2<f64>>() {
-            self.transform_into(py, &tables, out, keep, threads, first_row)
+            self.transform_into(py, &tables, out, keep, threads, value_error)
         } else {
             Err(PyTypeError::new_err("out: expected a table of float32 or float64"))
         }
+    }
+
+    /// Writes the features that a model computes with into `out`: those of a block of a larger table, in which messages count
+    /// rows from `first_row`.
+    fn transform_block<'py>(
+        &self,
+        py: Python<'py>,
+        table: Bound<'py, PyAny>,
+        out: &Bound<'py, PyArray2<f32>>,
+        threads: Option<usize>,
+        first_row: usize,
+    ) -> PyResult<()> {
+        let fail = |error: Error| model_error(error.in_rows_from(first_row));
+        self.transform_into(py, &[table], out, false, threads, fail)
     }
 }
 
@@ -147,7 +164,7 @@ impl Sketch {
         out: &Bound<'py, PyArray2<T>>,
         keep: bool,
         threads: Option<usize>,
-        first_row: usize,
+        fail: impl Fn(Error) -> PyErr,
     ) -> PyResult<()> {
         let tables = tables.iter().map(Table::<T>::new).collect::<PyResult<Vec<_>>>()?;
         let views = tables.iter().map(Table::view).collect::<PyResult<Vec<_>>>()?;
@@ -186,7 +203,7 @@ impl Sketch {
                     sketch.transform_into(&inputs, RowsMut::new(part, end - start, columns)?)
                 })
             })
-            .map_err(|error| value_error(error.in_rows_from(first_row.saturating_add(start))))?;
+            .map_err(|error| fail(error.in_rows_from(start)))?;
             blocks.learn(begun.elapsed());
             start = end;
             py.check_signals()?;

@@ -4,7 +4,7 @@ use argand::plan::{Goal, Plan, Request};
 use argand::theory::bounds::{self, Guarantee, Order};
 use argand::theory::variance::{Formula, PairStatistics, gaussian_advantage, rademacher_advantage};
 use argand::theory::{self, Sampling, Source};
-use argand::{Base, Error, InputDims, Kernel, Method, Rows, Scalar, Spec};
+use argand::{Argument, Base, Error, InputDims, Kernel, Method, Rows, Scalar, Spec};
 use numpy::{Element, IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray2};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -216,8 +216,13 @@ pub(crate) fn plan(
     };
     let mut request = Request::new(Kernel { degree, gamma, coef0 }, inputs, goal);
     if let Some(methods) = methods {
-        request.methods =
-            methods.iter().map(|method| method.parse()).collect::<Result<_, Error>>().map_err(value_error)?;
+        let parse = |method: &String| {
+            method.parse().map_err(|error| match error {
+                Error::Invalid { expected, received, .. } => Error::invalid(Argument::Methods, expected, received),
+                other => other,
+            })
+        };
+        request.methods = methods.iter().map(parse).collect::<Result<_, Error>>().map_err(value_error)?;
     }
     request.time_budget = time_budget;
     request.max_features = max_components;

@@ -172,6 +172,7 @@ def test_bad_tables(table, message):
         ({"degree": 2**64}, ValueError, "degree: expected 0 to"),
         ({"gamma": -1.0}, ValueError, "gamma: expected a finite number of at least 0"),
         ({"gamma": np.nan}, ValueError, "gamma: expected a finite number"),
+        ({"gamma": 10**400}, ValueError, "gamma: expected a number within the range of float64"),
         ({"gamma": "scale"}, TypeError, "gamma: expected a number, got 'scale'"),
         ({"coef0": -0.5}, ValueError, "coef0: expected a finite number of at least 0"),
         ({"coef0": np.inf}, ValueError, "coef0: expected a finite number"),

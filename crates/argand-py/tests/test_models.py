@@ -197,6 +197,7 @@ def test_long_tables_go_through_blocks():
     ("make", "error", "message"),
     [
         (lambda: argand.Ridge(alpha=-1.0), ValueError, "alpha: expected a number of at least 0, got -1"),
+        (lambda: argand.Ridge(alpha=10**400), ValueError, "alpha: expected a number within the range of float64"),
         (lambda: argand.Ridge(alpha=None), TypeError, "alpha: expected a number, got None"),
         (lambda: argand.GPRegressor(alpha=0.0), ValueError, "alpha: expected a positive number, got 0"),
         (lambda: argand.GPRegressor(kernel_variance=np.nan), ValueError, "kernel_variance: expected a positive number"),
@@ -220,7 +221,8 @@ def test_rows_that_are_too_large(model):
     X[:, 0] = np.arange(9000) % 7
     y = np.arange(9000) % 7 > 3
     X[8500, 1] = 1e25
-    with pytest.raises(ValueError, match="the features of row 8500 are too large for float32"):
+    message = "the features of row 8500 are too large for float32, in which models compute; scale .* a smaller gamma$"
+    with pytest.raises(ValueError, match=message):
         model(n_components=8, random_state=0).fit(X, y.astype(int))
     X[8500, 1] = 1e300
     for table in (X, sp.csr_array(X)):
@@ -247,6 +249,28 @@ def test_bad_targets(regression):
         argand.Ridge(n_components=100, alpha=1e-30).fit(X, y)
     with pytest.raises(ValueError, match="y: expected targets that vary"):
         argand.GPRegressor(n_components=10).fit(X, np.ones(1000))
+    for keywords in ({}, {"alpha": 1.0, "kernel_variance": 1.0}):
+        with pytest.raises(ValueError, match=r"y: expected targets whose squares, .*, got larger ones; scale them"):
+            argand.GPRegressor(n_components=10, **keywords).fit(X, y * 1e200)
+    with pytest.raises(ValueError, match="X: expected rows whose features are not all zero"):
+        argand.GPRegressor(n_components=10).fit(0 * X, y)
+    with pytest.raises(ValueError, match=r"alpha: expected a positive number below 9e15 .*, got 1e300"):
+        argand.GPClassifier(n_components=10, alpha=1e300).fit(X, y > 0)
+    for keywords in ({"kernel_variance": 1e30}, {"kernel_variance": 1e30, "alpha": 1e-3}):
+        model = argand.GPClassifier if len(keywords) == 1 else argand.GPRegressor
+        with pytest.raises(ValueError, match=r"kernel_variance: .* is singular .*; use a smaller kernel_variance"):
+            model(n_components=100, **keywords).fit(X, (y > 0).astype(int))
+
+
+def test_rows_are_checked_for_the_fitted_method(regression):
+    X, y = regression
+    model = argand.Ridge(n_components=8, random_state=0).fit(X, y).set_params(method="srf")
+    assert np.isfinite(model.predict(0 * X)).all()
+    model.partial_fit(0 * X, y)
+    keywords = {"method": "srf", "gamma": 0.5, "coef0": 0.5}
+    model = argand.Ridge(n_components=8, **keywords).fit(X, y).set_params(method="gaussian")
+    with pytest.raises(ValueError, match="X: expected rows that can be scaled to unit norm, got zeros in row 0"):
+        model.predict(0 * X)
 
 
 def test_zero_alpha_is_least_squares(regression):

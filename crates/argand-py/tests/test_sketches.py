@@ -132,6 +132,8 @@ def test_tensor_products_say_what_is_wrong(X):
         argand.TensorProductSketch([12, 6]).fit(X)
     with pytest.raises(ValueError, match="dims"):
         argand.TensorProductSketch([12, 0]).fit(X)
+    with pytest.raises(TypeError, match="dims: expected the columns of each table, got 5"):
+        argand.TensorProductSketch(5).fit(X)
     with pytest.raises(ValueError, match="method"):
         argand.TensorProductSketch(method="srf").fit(X)
 

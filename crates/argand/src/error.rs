@@ -69,8 +69,8 @@ pub enum Error {
     Singular {
         /// Which matrix.
         what: String,
-        /// How to fix it.
-        advice: &'static str,
+        /// What helps.
+        advice: Advice,
     },
     /// A training step left the range of the floating-point type.
     #[error("training diverges; lower the learning rate, or scale the rows")]
@@ -105,6 +105,7 @@ impl Error {
     }
 }
 
+<<<<<<< HEAD
 /// Why a device cannot do the work.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
@@ -126,6 +127,28 @@ pub enum DeviceFault {
     /// The driver reported an error.
     #[error("{0}")]
     Driver(String),
+=======
+/// What helps against a singular system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Advice {
+    /// A larger penalty on weights, or none.
+    Penalty,
+    /// A smaller kernel variance, or larger noise.
+    Variances,
+    /// Rows of another scale.
+    Scale,
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Penalty => "use a larger lambda, or 0",
+            Self::Variances => "use a smaller kernel variance, or larger noise",
+            Self::Scale => "scale the rows",
+        })
+    }
+>>>>>>> 05491f5f3b93255d0d8b33bf4231856bce11e60a
 }
 
 /// Why a file cannot be read.

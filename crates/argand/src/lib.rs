@@ -178,7 +178,7 @@ pub mod transform;
 pub mod verify;
 
 pub use draw::Drawn;
-pub use error::{Argument, Cause, DeviceFault, Error, FileFault};
+pub use error::{Advice, Argument, Cause, DeviceFault, Error, FileFault};
 pub use map::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
 pub use rows::{Indices, Input, OwnedRows, Rows, RowsMut, SparseRows, check_finite, check_shapes, checked};
 pub use scalar::Scalar;

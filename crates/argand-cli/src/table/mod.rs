@@ -285,20 +285,27 @@ enum Format {
 impl Format {
     /// The format that a file extension names.
     fn of(path: &Path) -> Result<Self, Failure> {
-        let lower = |text: &OsStr| text.to_string_lossy().to_lowercase();
-        if path.file_name().is_some_and(|name| idx::is_name(&lower(name))) {
-            return Ok(Self::Idx);
-        }
-        match path.extension().map(lower).as_deref() {
-            Some("npy") => Ok(Self::Npy),
-            Some("csv" | "data" | "dat") => Ok(Self::Csv),
-            Some("parquet" | "pq") => Ok(Self::Parquet),
-            Some("libsvm" | "svm" | "svmlight") => Ok(Self::Libsvm),
-            _ => Err(Failure::input(
+        Self::named(path).ok_or_else(|| {
+            Failure::input(
                 path,
                 "unknown file extension; expected .npy, .csv, .data, .dat, .parquet, .pq, .libsvm, .svm, \
                  .svmlight, .idx or .idx.gz, or the name of an MNIST file",
-            )),
+            )
+        })
+    }
+
+    /// As [`of`](Self::of), if the extension is known.
+    fn named(path: &Path) -> Option<Self> {
+        let lower = |text: &OsStr| text.to_string_lossy().to_lowercase();
+        if path.file_name().is_some_and(|name| idx::is_name(&lower(name))) {
+            return Some(Self::Idx);
+        }
+        match path.extension().map(lower).as_deref() {
+            Some("npy") => Some(Self::Npy),
+            Some("csv" | "data" | "dat") => Some(Self::Csv),
+            Some("parquet" | "pq") => Some(Self::Parquet),
+            Some("libsvm" | "svm" | "svmlight") => Some(Self::Libsvm),
+            _ => None,
         }
     }
 }
@@ -314,14 +321,15 @@ enum Written {
 impl Written {
     /// The format that a file extension names.
     fn of(path: &Path) -> Result<Self, Failure> {
-        let what = match Format::of(path)? {
-            Format::Npy => return Ok(Self::Npy),
-            Format::Csv => return Ok(Self::Csv),
-            Format::Parquet => return Ok(Self::Parquet),
-            Format::Libsvm => "LIBSVM",
-            Format::Idx => "IDX",
+        let what = match Format::named(path) {
+            Some(Format::Npy) => return Ok(Self::Npy),
+            Some(Format::Csv) => return Ok(Self::Csv),
+            Some(Format::Parquet) => return Ok(Self::Parquet),
+            Some(Format::Libsvm) => "LIBSVM files are only read; write .npy, .csv or .parquet",
+            Some(Format::Idx) => "IDX files are only read; write .npy, .csv or .parquet",
+            None => "unknown file extension; expected .npy, .csv, .data, .dat, .parquet or .pq",
         };
-        Err(Failure::input(path, format!("{what} files are only read; write .npy, .csv or .parquet")))
+        Err(Failure::input(path, what))
     }
 }
 

@@ -348,6 +348,10 @@ fn training_that_was_killed_goes_on() {
     workspace.succeed(&format!("{} -o fresh", fit.replace("40", "42")));
     assert_eq!(workspace.read("more"), workspace.read("fresh"));
 
+    // It is no model.
+    let words = ["state: model file: expected a file of kind ridge, ", "got \"softmax-training\""];
+    workspace.refuse("predict state test.csv -o out.npy", &words);
+
     // The state belongs to this run only.
     let state = workspace.read("state");
     for other in
@@ -459,6 +463,9 @@ fn mistakes_are_named_before_any_work() {
         "evaluate m strange.csv --labels kind",
         &["strange.csv: line 2", "\"cat\", which the model does not know"],
     );
+    let two = concat!(env!("CARGO_MANIFEST_DIR"), "/../argand-learn/tests/fixture/v1/ridge-regression");
+    workspace.refuse(&format!("predict {two} wide.npy -o out.npy"), &["predicts 2 numbers at once"]);
+    assert_eq!(value(&workspace.succeed(&format!("info {two}")).stdout, "predicts"), "2 numbers");
     let mut damaged = workspace.read("m");
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;

@@ -81,6 +81,7 @@ fn plans_that_cannot_be_made_are_refused() {
         ("plan unit.npy --features 8 --time-budget 0", &["--time-budget"]),
         ("plan unit.npy --features 8 --method complex-gaussian", &["--method", "real"]),
         ("plan unit.npy --features 8 --method magic", &["magic"]),
+        ("plan unit.npy --features 7 --method ctr-product-srht", &["--features: expected an even number", "got 7"]),
         ("plan missing.npy --features 8", &["missing.npy"]),
         ("plan unit.npy unit.npy --degree 3 --features 8", &["--degree"]),
         ("plan unit.npy --features 8 --save-spec unit.npy", &["--save-spec", "another file"]),

@@ -100,7 +100,10 @@ fn files_that_cannot_be_are_named() {
         ("transform x.npy/x.csv -o out.npy", &["x.npy/x.csv: cannot open"]),
         ("transform x.txt -o out.npy", &["x.txt: unknown file extension", ".parquet"]),
         ("transform - -o out.npy", &["-: unknown file extension"]),
-        ("transform x.npy -o out.txt", &["out.txt: unknown file extension"]),
+        (
+            "transform x.npy -o out.txt",
+            &["out.txt: unknown file extension; expected .npy, .csv, .data, .dat, .parquet or .pq\n"],
+        ),
         ("transform x.npy -o out", &["out: unknown file extension"]),
         ("transform x.npy -o out.libsvm", &["out.libsvm: LIBSVM files are only read"]),
         ("transform x.npy -o no/out.npy", &["no/out.npy: the folder no does not exist"]),
@@ -141,10 +144,11 @@ fn specs_that_do_not_fit_are_named() {
         ("argand-spec", "argand", "argand-spec"),
         ("ctr-product-srht", "chain-srf", "method: expected"),
         ("}", "", "EOF"),
-        (&good, "", "EOF"),
-        (&good, "garbage", "spec: expected value"),
-        (&good, "[1, 2]", "spec: "),
-        (&good, "\u{0}\u{1}", "spec: "),
+        ("\"input_dim\": 3", "\"input_dim\": \"3\"", "input_dim: expected a number of columns"),
+        (&good, "", "not an Argand spec"),
+        (&good, "garbage", "not an Argand spec"),
+        (&good, "[1, 2]", "not an Argand spec"),
+        (&good, "argand\u{1a}", "not an Argand spec"),
     ] {
         workspace.write("s.json", good.replacen(from, to, 1));
         workspace.refuse("transform x.npy -o out.npy --spec s.json", &["s.json: ", word]);

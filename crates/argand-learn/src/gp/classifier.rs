@@ -1,13 +1,13 @@
 //! Gaussian process classification.
 
-use argand::{Argument, Error, FileFault, Rows};
+use argand::{Advice, Argument, Error, FileFault, Rows};
 use argand_linalg::RankUpdate;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::prediction::{GpPrediction, POSTERIOR_SAMPLES, prediction};
 use super::targets::ClassTargets;
-use super::{ADVICE, LOG_TAU, check_positive};
+use super::{LOG_TAU, check_positive};
 use crate::archive::{Archive, check_columns};
 use crate::factor::{self, PackedFactor, check_features, check_finite, linear};
 use crate::gram::{Gram, Targets};
@@ -111,7 +111,8 @@ impl GpClassifier {
         let weight = scale * (1.0 / members - 1.0 / others);
         let base = shared_factor_pays(gram, classes).then(|| {
             // Where rounding has made it indefinite, every class is repaired on its own.
-            factor::cholesky(total.combine(scale / others, None, 1.0), "the system of all classes", ADVICE).ok()
+            factor::cholesky(total.combine(scale / others, None, 1.0), "the system of all classes", Advice::Variances)
+                .ok()
         });
         let base = base.flatten();
         let fit_class = |class: usize| -> Result<_, Error> {
@@ -128,8 +129,12 @@ impl GpClassifier {
                 None => {
                     let own = gram.of_class(class);
                     let matrix = || total.combine(scale / others, Some((weight, &*own)), 1.0);
-                    let factor =
-                        factor::cholesky_with_floor(matrix, 1.0, &format!("the system of class {class}"), ADVICE)?;
+                    let factor = factor::cholesky_with_floor(
+                        matrix,
+                        1.0,
+                        &format!("the system of class {class}"),
+                        Advice::Variances,
+                    )?;
                     (factor.solved(&right), ClassFactor::Own(PackedFactor::new(&factor, scale.sqrt())))
                 }
             };

@@ -1,13 +1,13 @@
 //! Gaussian processes on the exact kernel.
 
-use argand::{Argument, Error};
+use argand::{Advice, Argument, Error};
 use argand_linalg::{Cholesky, Matrix};
 
 use super::classifier::GpOptions;
 use super::prediction::GpPrediction;
 use super::regressor::Variances;
 use super::targets::ClassTargets;
-use super::{ADVICE, LOG_TAU, check_positive};
+use super::{LOG_TAU, check_positive};
 use crate::factor;
 use crate::gram::check_classes;
 
@@ -71,7 +71,7 @@ impl ExactGp {
         for (targets, noise) in columns {
             let noise_at = |i: usize, j: usize| if i == j { noise[i] } else { 0.0 };
             let matrix = Matrix::from_fn(rows, rows, |i, j| variance * kernel[i * rows + j] + noise_at(i, j));
-            let factor = factor::cholesky(matrix, "the kernel matrix with noise", ADVICE)?;
+            let factor = factor::cholesky(matrix, "the kernel matrix with noise", Advice::Variances)?;
             let [half, solution] = factor.solve(targets);
             let fit: f64 = half.iter().map(|value| value * value).sum();
             likelihood -= 0.5 * (fit + factor.log_determinant() + rows as f64 * LOG_TAU);

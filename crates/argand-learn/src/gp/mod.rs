@@ -22,9 +22,6 @@ pub use targets::ClassTargets;
 /// log 2π
 const LOG_TAU: f64 = 1.837_877_066_409_345_5;
 
-/// What helps if a system is singular.
-const ADVICE: &str = "use a smaller kernel variance, or larger noise";
-
 fn check_positive(argument: Argument, value: f64) -> Result<f64, Error> {
     if value > 0.0 && value.is_finite() { Ok(value) } else { Err(Error::invalid(argument, "a positive number", value)) }
 }

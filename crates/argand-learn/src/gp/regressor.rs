@@ -1,11 +1,11 @@
 //! Gaussian process regression.
 
-use argand::{Argument, Error, Rows};
+use argand::{Advice, Argument, Error, Rows};
 use argand_linalg::Eigen;
 use serde::{Deserialize, Serialize};
 
 use super::prediction::{GpPrediction, prediction};
-use super::{ADVICE, LOG_TAU, check_positive};
+use super::{LOG_TAU, check_positive};
 use crate::archive::{Archive, check_columns};
 use crate::factor::{self, PackedFactor, check_features, check_finite, linear};
 use crate::gram::{Gram, Targets};
@@ -54,8 +54,8 @@ impl GpRegressor {
     /// Learns from sums; without variances, with those of the largest marginal likelihood.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a Gram of classes, fewer than two rows, variances that are not positive, or targets that do not
-    /// vary; [`Error::Singular`] if Λ is too ill-conditioned for f64.
+    /// [`Error::Invalid`] for a Gram of classes, fewer than two rows, variances that are not positive, targets too large for their
+    /// squares, or, where variances are not given, targets that do not vary and features of zeros; [`Error::Singular`] if Λ is too ill-conditioned for f64.
     pub fn fit(gram: &Gram, variances: Option<Variances>) -> Result<Self, Error> {
         let Targets::Values(columns) = gram.targets() else {
             return Err(Error::invalid(
@@ -70,8 +70,19 @@ impl GpRegressor {
         }
         let means: Vec<f64> = gram.target_sums().iter().map(|sum| sum / rows).collect();
         let spread: Vec<f64> = (gram.target_squares().iter().zip(&means))
-            .map(|(squares, mean)| (squares - rows * mean * mean).max(0.0))
+            .map(|(squares, mean)| {
+                let spread = squares - rows * mean * mean;
+                // NaN, of squares that overflow, stays.
+                if spread < 0.0 { 0.0 } else { spread }
+            })
             .collect();
+        let too_large = || {
+            let expected = "targets whose squares, divided by the noise, can be summed in f64";
+            Error::invalid(Argument::Labels, expected, "larger ones; scale them")
+        };
+        if !spread.iter().sum::<f64>().is_finite() {
+            return Err(too_large());
+        }
         let sums = gram.feature_sums();
         let centred = |column: usize| -> Vec<f64> {
             gram.moments(column).iter().zip(&sums).map(|(moment, sum)| moment - means[column] * sum).collect()
@@ -89,28 +100,40 @@ impl GpRegressor {
                         "equal ones; give the variances",
                     ));
                 }
+                let eigen = factor::eigen(gram.total(), None)?;
+                if !eigen.values.iter().any(|&value| value > 0.0) {
+                    return Err(Error::invalid(
+                        Argument::Rows,
+                        "rows whose features are not all zero",
+                        "zeros; give the variances",
+                    ));
+                }
                 let moments: Vec<_> = (0..columns).map(centred).collect();
-                best_variances(&factor::eigen(gram.total(), None)?, &moments, &spread, rows)
+                best_variances(&eigen, &moments, &spread, rows)
             }
         };
         let matrix = || gram.total().combine(kernel / noise, None, 1.0);
-        let factor = factor::cholesky_with_floor(matrix, 1.0, "the system", ADVICE)?;
+        let factor = factor::cholesky_with_floor(matrix, 1.0, "the system", Advice::Variances)?;
         let (mut weights, mut explained) = (Vec::new(), 0.0);
         for column in 0..columns {
             let [half, solution] = factor.solve(&centred(column));
             check_finite(&solution)?;
-            explained += half.iter().map(|value| value * value).sum::<f64>() * kernel / (noise * noise);
+            explained += half.iter().map(|value| value * value).sum::<f64>() / noise * (kernel / noise);
             weights.extend(solution.iter().map(|weight| weight * kernel / noise));
         }
         let residual = spread.iter().sum::<f64>() / noise - explained;
         let each = factor.log_determinant() + rows * (noise.ln() + LOG_TAU);
+        let log_marginal_likelihood = -0.5 * (residual + columns as f64 * each);
+        if !log_marginal_likelihood.is_finite() {
+            return Err(too_large());
+        }
         let header = RegressorHeader {
             recipe: gram.recipe().clone(),
             rows: gram.rows(),
             noise,
             variance: kernel,
             means,
-            log_marginal_likelihood: -0.5 * (residual + columns as f64 * each),
+            log_marginal_likelihood,
         };
         Ok(Self { header, weights, factor: PackedFactor::new(&factor, kernel.sqrt()) })
     }

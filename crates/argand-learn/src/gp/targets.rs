@@ -2,6 +2,9 @@
 
 use argand::{Argument, Error};
 
+/// Below it, 1 + 1/(1 + α) differs from 1 in f64.
+const LARGEST_ALPHA: f64 = 9e15;
+
 /// Classes turned into targets of regression with a noise of their own.
 ///
 /// # Formula
@@ -28,7 +31,7 @@ impl ClassTargets {
     /// From the number of rows in every class.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for α that is not positive, fewer than two classes, or a class without rows.
+    /// [`Error::Invalid`] for α that is not positive or too large, fewer than two classes, or a class without rows.
     ///
     /// ```
     /// use argand_learn::ClassTargets;
@@ -37,8 +40,10 @@ impl ClassTargets {
     /// # Ok::<(), argand::Error>(())
     /// ```
     pub fn new(counts: &[f64], alpha: f64) -> Result<Self, Error> {
-        if !(alpha > 0.0 && alpha.is_finite()) {
-            return Err(Error::invalid(Argument::Alpha, "a positive number", alpha));
+        if !(alpha > 0.0 && alpha < LARGEST_ALPHA) {
+            let expected =
+                format!("a positive number below {LARGEST_ALPHA:e} (beyond that, the noise of labels rounds to 0)");
+            return Err(Error::invalid(Argument::Alpha, expected, format!("{alpha:?}")));
         }
         if counts.len() < 2 {
             return Err(Error::invalid(Argument::Classes, "at least 2", counts.len()));

@@ -36,7 +36,10 @@ def number(name: str, value: Any) -> float:
     """A real number."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{name}: expected a number, got {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name}: expected a number within the range of float64, got a larger one") from None
 
 
 def text(name: str, value: Any) -> str:

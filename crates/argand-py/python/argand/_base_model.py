@@ -98,7 +98,7 @@ class BaseModel(BaseEstimator):
 
     def _blocks(self, sketch: _argand.Sketch, table: Any) -> Iterator[tuple[slice, np.ndarray]]:
         """Features in float32, block by block."""
-        if self.method == "srf":
+        if sketch.method == "srf":
             check_directions(table)
         check_single_precision(table)
         features, step = sketch.features, sketch.block_rows
@@ -106,7 +106,7 @@ class BaseModel(BaseEstimator):
         for start in range(0, table.shape[0], step):
             rows = slice(start, min(start + step, table.shape[0]))
             block = np.empty((rows.stop - start, features), np.float32)
-            sketch.transform([native(table[rows], np.float32)], block, False, threads, start)
+            sketch.transform_block(native(table[rows], np.float32), block, threads, start)
             yield rows, block
 
     def _sum_up(self, sketch: _argand.Sketch, table: Any, labels: np.ndarray) -> _argand.Gram:

@@ -93,7 +93,8 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             matrices of float32 or float64 are read in place, others are copied.
         out : ndarray of shape (n_samples, n_components), default=None
             Where to write the features. If it is C-contiguous, nothing is allocated. A wrong argument leaves it
-            unchanged.
+            unchanged; features that are too large for their type, which only their computation shows, may leave it
+            partly written.
 
         Returns
         -------

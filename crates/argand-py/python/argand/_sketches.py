@@ -5,6 +5,7 @@ Pickles name this module, so public classes stay here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -219,6 +220,8 @@ class TensorProductSketch(BaseSketch):
     def _given_dims(self) -> list[int] | None:
         if self.dims is None:
             return None
+        if not isinstance(self.dims, Iterable):
+            raise TypeError(f"dims: expected the columns of each table, got {self.dims!r}")
         dims = [integer("dims", dim) for dim in self.dims]
         if not dims or 0 in dims:
             raise ValueError(f"dims: expected the columns of each table, got {self.dims}")

@@ -339,6 +339,8 @@ def kernel_error(
     Z = check_table(Z, name="Z")
     if not isinstance(Z, np.ndarray):
         Z = Z.toarray()
+    if Z.shape[0] != tables[0].shape[0]:
+        raise ValueError(f"Z: expected {tables[0].shape[0]} rows, as X, got {Z.shape[0]}")
     spec = _spec([table.shape[1] for table in tables], distinct, degree, Z.shape[1], "gaussian", gamma, coef0)
     dtype = common_precision([*tables, Z])
     return _argand.kernel_error(spec, [native(table, dtype) for table in tables], native(Z, dtype), threads_of(n_jobs))

@@ -86,7 +86,12 @@ impl Request {
         }
         // Invalid kernels, inputs or features are invalid for every method.
         let features = if let Goal::Features(features) = self.goal { features } else { 2 };
-        self.plain_spec(features).validate()
+        self.plain_spec(features).validate()?;
+        let mut of_methods = self.methods.iter().map(|&method| self.spec(method, features).validate());
+        match of_methods.next() {
+            Some(Err(first)) if of_methods.all(|other| other.is_err()) => Err(first),
+            _ => Ok(()),
+        }
     }
 
     /// The sketch of a method for this request.
@@ -124,6 +129,7 @@ mod tests {
         let x = [1.0, 2.0];
         let inputs = [Rows::new(&x, 1, 2).unwrap().into()];
         let good = request(2, 2, Goal::Error(0.1));
+        let methods = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
         for (wrong, named) in [
             (request(2, 2, Goal::Error(0.0)), Argument::TargetError),
             (request(2, 2, Goal::Error(f64::NAN)), Argument::TargetError),
@@ -132,7 +138,13 @@ mod tests {
             (Request { time_budget: Some(0.0), ..good.clone() }, Argument::TimeBudget),
             (Request { max_features: 0, ..good.clone() }, Argument::MaxFeatures),
             (Request { methods: vec![], ..good.clone() }, Argument::Methods),
-            (Request { methods: vec!["complex-gaussian".parse().unwrap()], ..good.clone() }, Argument::Methods),
+            (Request { methods: methods(&["complex-gaussian"]), ..good.clone() }, Argument::Methods),
+            (Request { methods: methods(&["ctr-gaussian"]), ..request(2, 2, Goal::Features(7)) }, Argument::Features),
+            (
+                Request { methods: methods(&["srf", "ctr-gaussian"]), ..request(2, 2, Goal::Features(7)) },
+                Argument::Features,
+            ),
+            (Request { methods: methods(&["srf"]), ..good.clone() }, Argument::Gamma),
             (request(2, 3, Goal::Features(8)), Argument::Input(None)),
             (request(2, 2, Goal::Features(1 << 40)), Argument::Features),
             (Request { kernel: Kernel { degree: 2, gamma: 0.0, coef0: 0.0 }, ..good.clone() }, Argument::Input(None)),

@@ -66,6 +66,9 @@ impl Spec {
     /// # Errors
     /// [`Error::Spec`] for text that is not a spec of a known version, and the errors of [`Spec::validate`].
     pub fn from_json(text: &str) -> Result<Self, Error> {
+        if !text.trim_start().starts_with('{') {
+            return Err(Error::Spec(FileFault::Foreign("spec")));
+        }
         let broken = |error: serde_json::Error| Error::Spec(FileFault::caused_by(error));
         let versions: Versions = serde_json::from_str(text).map_err(broken)?;
         if versions.format != FORMAT {
@@ -168,12 +171,15 @@ mod tests {
             ("\"input_dim\": 4", "\"input_dim\": 0", "input_dim"),
             ("\"input_dim\": 4", "\"input_dim\": [4]", "input_dim"),
             ("\"input_dim\": 4", "\"input_dim\": []", "input_dim"),
+            ("\"input_dim\": 4", "\"input_dim\": \"4\"", "input_dim: expected a number of columns, or a list"),
             ("\"gamma\": 1.0", "\"gamma\": -1.0", "gamma"),
             ("\"coef0\": 0.0", "\"coef0\": -0.5", "coef0"),
             ("ctr-product-srht", "ctr-magic", "ctr-magic"),
             ("ctr-product-srht", "craft-complex-product-srht", "craft-"),
             ("\"degree\"", "\"craft_dim\": 64, \"degree\"", "craft_dim"),
             ("}", "", "EOF"),
+            (&good, "[]", "not an Argand spec file"),
+            (&good, "", "not an Argand spec file"),
         ] {
             let text = good.replacen(from, to, 1);
             assert_ne!(text, good, "{from}");

@@ -27,7 +27,7 @@ pub struct Kernel {
 
 /// The tables a sketch reads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "input_dim: expected a number of columns, or a list with one for every factor")]
 pub enum InputDims {
     /// One table with this many columns; every factor reads the same x, and the sketch approximates x^{⊗p}.
     Same(usize),

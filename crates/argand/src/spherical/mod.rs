@@ -76,8 +76,11 @@ impl SphericalFit {
     /// One evaluation of the density on a grid, below 10 ms.
     pub fn validate(&self) -> Result<(), Error> {
         fit::validate_kernel(self.dim, self.degree, self.s)?;
-        if self.weights.is_empty() || self.weights.len() != self.scales.len() {
-            let expected = format!("as many scales as weights, {}", self.weights.len().max(1));
+        if self.weights.is_empty() {
+            return Err(Error::invalid(Argument::Weights, "at least one", 0));
+        }
+        if self.weights.len() != self.scales.len() {
+            let expected = format!("as many scales as weights, {}", self.weights.len());
             return Err(Error::invalid(Argument::Scales, expected, self.scales.len()));
         }
         if let Some(weight) = self.weights.iter().find(|weight| !weight.is_finite()) {
@@ -264,6 +267,7 @@ mod tests {
             ("s", SphericalFit { s: f64::NAN, ..good.clone() }),
             ("weights", SphericalFit { weights: vec![-1.0], ..good.clone() }),
             ("weights", SphericalFit { weights: vec![0.0], ..good.clone() }),
+            ("weights", SphericalFit { weights: vec![], scales: vec![], ..good.clone() }),
             ("weights", SphericalFit { weights: vec![f64::INFINITY], ..good.clone() }),
             ("scales", SphericalFit { scales: vec![], ..good.clone() }),
             ("scales", SphericalFit { scales: vec![0.0], ..good.clone() }),

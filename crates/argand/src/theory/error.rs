@@ -268,19 +268,7 @@ impl<T: Scalar> Predictor<T> {
     /// part of the squared ratio's variance that does not come from the choice of rows.
     fn ratio(&self, errors: &RowSums, norms: &RowSums, variance: f64) -> Result<[f64; 2], Error> {
         let rows = errors.itself.len();
-        let [error, norm] = [errors, norms].map(|sums| sums.total(None, self.population));
-        if !(error.is_finite() && norm.is_finite()) {
-            let largest = norms.itself.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(row, _)| row);
-            return Err(Error::Overflow { row: largest, dtype: "f64" });
-        }
-        if norm < f64::MIN_POSITIVE / f64::EPSILON {
-            let expected = "rows whose kernel is not zero: scale them to unit norm, or use a larger gamma";
-            return Err(Error::invalid(
-                Argument::Input(None),
-                expected,
-                "a kernel matrix of zeros, as far as f64 can tell",
-            ));
-        }
+        let [error, norm] = totals(errors, norms, self.population)?;
         let mut of_rows = 0.0;
         if rows < self.population && rows > 2 {
             let without = |row| {
@@ -325,6 +313,26 @@ impl RowSums {
     fn scale(&mut self, factor: f64) {
         self.others.iter_mut().chain(&mut self.itself).for_each(|sum| *sum *= factor);
     }
+}
+
+/// The sums of |k̂ − k|² and k² over all pairs of a population, if their ratio means anything.
+fn totals(errors: &RowSums, norms: &RowSums, population: usize) -> Result<[f64; 2], Error> {
+    for sums in [norms, errors] {
+        if !sums.total(None, population).is_finite() {
+            let largest = sums.itself.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(row, _)| row);
+            return Err(Error::Overflow { row: largest, dtype: "f64" });
+        }
+    }
+    let [error, norm] = [errors, norms].map(|sums| sums.total(None, population));
+    if norm < f64::MIN_POSITIVE / f64::EPSILON {
+        let expected = "rows whose kernel is not zero: scale them to unit norm, or use a larger gamma";
+        return Err(Error::invalid(
+            Argument::Input(None),
+            expected,
+            "a kernel matrix of zeros, as far as f64 can tell",
+        ));
+    }
+    Ok([error, norm])
 }
 
 /// |k̂ − k|² and k² of every pair.
@@ -373,7 +381,8 @@ fn squared_errors<T: Scalar>(sample: &Sample, features: Rows<'_, T>, field: Fiel
 /// n²(d + D) operations in double precision, in blocks and in parallel; memory 8n(d + D) bytes.
 ///
 /// # Errors
-/// As [`Spec::validate`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit.
+/// As [`Spec::validate`]; [`Error::Invalid`] and [`Error::NotFinite`] for tables that do not fit or whose kernel is zero,
+/// [`Error::Overflow`] if the squares of kernel values or of their errors are too large for `f64`.
 ///
 /// ```
 /// use argand::{FeatureMap, Rows, Spec, theory};
@@ -394,8 +403,9 @@ pub fn kernel_error<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], features: R
     }
     Input::from(features).check_finite(Argument::Features)?;
     let sample = Sample::new(spec, inputs);
-    let [error, norm] = squared_errors(&sample, features, spec.method.field()).map(|sums| sums.total(None, rows));
-    if norm == 0.0 { Ok(error.sqrt()) } else { Ok((error / norm).sqrt()) }
+    let [errors, norms] = squared_errors(&sample, features, spec.method.field());
+    let [error, norm] = totals(&errors, &norms, rows)?;
+    Ok((error / norm).sqrt())
 }
 
 #[cfg(test)]
@@ -522,7 +532,11 @@ mod tests {
         let inputs = [Rows::new(&none, 0, 2).unwrap().into()];
         assert!(matches!(expected_error(&spec, &inputs, &Sampling::default()), Err(Error::Invalid { .. })));
         let inputs = [Rows::new(&[0.0; 4], 2, 2).unwrap().into()];
-        assert!(expected_error(&spec, &inputs, &Sampling::default()).unwrap_err().to_string().contains("zeros"));
+        let zeros = expected_error(&spec, &inputs, &Sampling::default()).unwrap_err();
+        assert!(zeros.to_string().contains("zeros"));
+        let features = |value: f64| kernel_error(&spec, &inputs, Rows::new(&[value; 16], 2, 8).unwrap());
+        assert_eq!([0.0, 1.0].map(features), [Err(zeros.clone()), Err(zeros)]);
+        assert_eq!(features(1e200), Err(Error::Overflow { row: 1, dtype: "f64" }));
         let few = Sampling { rows: 1, ..Sampling::default() };
         assert!(expected_error(&spec, &inputs, &few).unwrap_err().to_string().starts_with("rows"));
     }
