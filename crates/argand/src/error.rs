@@ -105,7 +105,6 @@ impl Error {
     }
 }
 
-<<<<<<< HEAD
 /// Why a device cannot do the work.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
@@ -127,7 +126,8 @@ pub enum DeviceFault {
     /// The driver reported an error.
     #[error("{0}")]
     Driver(String),
-=======
+}
+
 /// What helps against a singular system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -148,7 +148,6 @@ impl fmt::Display for Advice {
             Self::Scale => "scale the rows",
         })
     }
->>>>>>> 05491f5f3b93255d0d8b33bf4231856bce11e60a
 }
 
 /// Why a file cannot be read.
