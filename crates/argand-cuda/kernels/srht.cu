@@ -33,9 +33,10 @@ struct Arguments {
     Source sources[16];
     // Quarter turns of D: [factor][word][lane], two bits for each of the sixteen numbers 32 (16 word + k) + lane.
     const u32* turns;
-    // The slot of each transformed value, in the order in which lanes hold them: [factor][number / 4][lane][number % 4].
+    // Where each transformed value lies among its factor's slots, in bytes, in the order in which lanes hold them:
+    // [factor][number / 4][lane][number % 4].
     const u16* places;
-    // The slot of each output: [factor][output].
+    // Where each output lies: [factor][output].
     const u16* gathered;
     void* out;
     u64* bad_row;
@@ -103,8 +104,10 @@ DEVICE void load(const Arguments& args, int factor, int half, i64 row, i64 end, 
                 x[which][k] = half_precision ? half_to_float(bits) : bfloat_to_float(bits);
             }
         }
+        if (args.root_gamma != 1.0f) {
 #pragma unroll
-        for (int k = 0; k < PER_LANE; k++) x[which][k] *= args.root_gamma;
+            for (int k = 0; k < PER_LANE; k++) x[which][k] *= args.root_gamma;
+        }
         if (columns < N) {
 #pragma unroll
             for (int k = 0; k < PER_LANE; k++)
@@ -167,7 +170,7 @@ DEVICE void transform(const Arguments& args, float4* slots, int factor, int half
         else if (AT_ONCE == 2) *(ushort2*)to = __ldg((const ushort2*)(places + 32 * k));
         else to[0] = __ldg(places + 32 * k);
 #pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) own[2 * to[j] + half] = a[k + j];
+        for (int j = 0; j < AT_ONCE; j++) *(float2*)((char*)(own + half) + to[j]) = a[k + j];
     }
 }
 
@@ -183,11 +186,13 @@ DEVICE ushort4 slots_of(const Arguments& args, int factor, int group) {
     return __ldg((const ushort4*)(args.gathered + (i64)factor * args.outputs_padded) + group);
 }
 
+DEVICE float4 slot(const float4* slots, u16 at) { return *(const float4*)((const char*)slots + at); }
+
 DEVICE void fetch(const float4* slots, ushort4 from, float4* r) {
-    r[0] = slots[from.x];
-    r[1] = slots[from.y];
-    r[2] = slots[from.z];
-    r[3] = slots[from.w];
+    r[0] = slot(slots, from.x);
+    r[1] = slot(slots, from.y);
+    r[2] = slot(slots, from.z);
+    r[3] = slot(slots, from.w);
 }
 
 // Multiplies four neighbouring outputs by the factors after the first. Slots are looked up one factor ahead.
@@ -198,10 +203,10 @@ DEVICE void multiply(const Arguments& args, const float4* slots, int group, usho
         const ushort4 now = from;
         from = slots_of(args, min(factor + 1, args.factors - 1), group);
         const float4* own = slots + factor * N;
-        r[0] = times<COMPLEX>(r[0], own[now.x]);
-        r[1] = times<COMPLEX>(r[1], own[now.y]);
-        r[2] = times<COMPLEX>(r[2], own[now.z]);
-        r[3] = times<COMPLEX>(r[3], own[now.w]);
+        r[0] = times<COMPLEX>(r[0], slot(own, now.x));
+        r[1] = times<COMPLEX>(r[1], slot(own, now.y));
+        r[2] = times<COMPLEX>(r[2], slot(own, now.z));
+        r[3] = times<COMPLEX>(r[3], slot(own, now.w));
     }
 }
 
@@ -212,13 +217,18 @@ DEVICE u32 pair_of_halves(int element, float low, float high) {
     return pair;
 }
 
+DEVICE char* row_of(const Arguments& args, i64 row) {
+    return (char*)args.out + row * args.stride * (args.out_element == F32 ? 4 : 2);
+}
+
 // Writes four numbers of one row from this column on, as many as there are. `bad` becomes NaN if a number does not fit.
-DEVICE void put(const Arguments& args, i64 row, int column, int count, float a, float b, float c, float d, float& bad) {
-    const i64 at = row * args.stride + column;
+// PLAIN: float32, aligned, parts apart.
+template <bool PLAIN>
+DEVICE void put(const Arguments& args, char* row, int column, int count, float a, float b, float c, float d, float& bad) {
     bad = __fmaf_rn(a, 0.0f, __fmaf_rn(b, 0.0f, __fmaf_rn(c, 0.0f, __fmaf_rn(d, 0.0f, bad))));
-    if (args.out_element == F32) {
-        float* out = (float*)args.out + at;
-        if (args.aligned) {
+    if (PLAIN || args.out_element == F32) {
+        float* out = (float*)row + column;
+        if (PLAIN || args.aligned) {
             __stcs((float4*)out, make_float4(a, b, c, d));
         } else {
             const float all[4] = {a, b, c, d};
@@ -227,7 +237,7 @@ DEVICE void put(const Arguments& args, i64 row, int column, int count, float a, 
                 if (k < count) out[k] = all[k];
         }
     } else {
-        u16* out = (u16*)args.out + at;
+        u16* out = (u16*)row + column;
         const float most = args.out_element == F16 ? 65520.0f : 3.3961775e38f;
         if (fmaxf(fmaxf(fabsf(a), fabsf(b)), fmaxf(fabsf(c), fabsf(d))) >= most) bad = __int_as_float(0x7fffffff);
         const uint2 all = make_uint2(pair_of_halves(args.out_element, a, b), pair_of_halves(args.out_element, c, d));
@@ -242,17 +252,15 @@ DEVICE void put(const Arguments& args, i64 row, int column, int count, float a, 
 }
 
 // Four outputs of one row: real, or complex as apart or alternating parts.
-template <bool COMPLEX>
-DEVICE void put_outputs(const Arguments& args, i64 row, int output, int count, const float* re, const float* im, float& bad) {
+template <bool COMPLEX, bool PLAIN>
+DEVICE void put_outputs(const Arguments& args, char* row, int output, int count, const float* re, const float* im, float& bad) {
     const float s = args.scale;
-    if (!COMPLEX) {
-        put(args, row, output, count, re[0] * s, re[1] * s, re[2] * s, re[3] * s, bad);
-    } else if (!args.interleaved) {
-        put(args, row, output, count, re[0] * s, re[1] * s, re[2] * s, re[3] * s, bad);
-        put(args, row, args.outputs + output, count, im[0] * s, im[1] * s, im[2] * s, im[3] * s, bad);
+    if (!COMPLEX || PLAIN || !args.interleaved) {
+        put<PLAIN>(args, row, output, count, re[0] * s, re[1] * s, re[2] * s, re[3] * s, bad);
+        if (COMPLEX) put<PLAIN>(args, row, args.outputs + output, count, im[0] * s, im[1] * s, im[2] * s, im[3] * s, bad);
     } else {
-        put(args, row, 2 * output, 2 * count, re[0] * s, im[0] * s, re[1] * s, im[1] * s, bad);
-        if (count > 2) put(args, row, 2 * output + 4, 2 * count - 4, re[2] * s, im[2] * s, re[3] * s, im[3] * s, bad);
+        put<PLAIN>(args, row, 2 * output, 2 * count, re[0] * s, im[0] * s, re[1] * s, im[1] * s, bad);
+        if (count > 2) put<PLAIN>(args, row, 2 * output + 4, 2 * count - 4, re[2] * s, im[2] * s, re[3] * s, im[3] * s, bad);
     }
 }
 
@@ -268,58 +276,63 @@ DEVICE void all_transforms(const Arguments& args, float4* slots, i64 row, i64 en
 // Asks for the next rows, to be in the second-level cache when they are transformed.
 template <int ROWS>
 DEVICE void prefetch(const Arguments& args, i64 row) {
-    const int tables = args.distinct ? args.factors : 1;
+    const int tables = args.distinct ? args.factors : 1, bytes = args.element == F32 ? 4 : 2;
     for (int table = 0; table < tables; table++) {
         const Source source = args.sources[table];
-        const int bytes = args.element == F32 ? 4 : 2, lines = (source.columns * bytes + 127) / 128;
-        for (int at = threadIdx.x; at < ROWS * lines; at += blockDim.x) {
-            const i64 from = row + at / lines;
-            if (from < args.rows) {
-                const char* line = (const char*)source.x + from * source.stride * bytes + at % lines * 128;
-                asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+#pragma unroll
+        for (int which = 0; which < ROWS; which++) {
+            if (row + which >= args.rows) break;
+            const char* from = (const char*)source.x + (row + which) * source.stride * bytes;
+            for (int at = threadIdx.x * 128; at < source.columns * bytes; at += blockDim.x * 128) {
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
             }
         }
     }
 }
 
-template <bool COMPLEX>
+template <bool COMPLEX, bool PLAIN>
 DEVICE void features(const Arguments& args) {
     extern __shared__ float4 slots[];
     enum { ROWS = COMPLEX ? 2 : 4 };
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int groups = (args.outputs + 3) / 4;
+    const int groups = args.outputs_padded / 4;
     for (i64 row = (i64)blockIdx.x * ROWS; row < args.rows; row += (i64)gridDim.x * ROWS) {
         all_transforms<COMPLEX>(args, slots, row, args.rows, warp, lane);
         prefetch<ROWS>(args, row + (i64)gridDim.x * ROWS);
+        char* out[ROWS];
         float bad[ROWS] = {};
+#pragma unroll
+        for (int which = 0; which < ROWS; which++) out[which] = row_of(args, row + which);
         // Two groups with the same slots of the first factor share its values.
-        const int pairs = ((groups + args.period - 1) / args.period + 1) / 2;
-#pragma unroll 1
-        for (int item = threadIdx.x; item < pairs * args.period; item += blockDim.x) {
-            const int first_group = item % args.period + item / args.period * 2 * args.period;
-            if (first_group >= groups) continue;
+        int group = threadIdx.x, within = threadIdx.x;
+        while (true) {
+            while (within >= args.period) {
+                within -= args.period;
+                group += args.period;
+            }
+            if (group >= groups) break;
             float4 start[4];
-            fetch(slots, slots_of(args, 0, first_group), start);
+            fetch(slots, slots_of(args, 0, group), start);
 #pragma unroll 1
-            for (int group = first_group; group < min(groups, first_group + 2 * args.period); group += args.period) {
-            float4 r[4] = {start[0], start[1], start[2], start[3]};
-            multiply<COMPLEX>(args, slots, group, slots_of(args, min(1, args.factors - 1), group), r);
-            const int output = 4 * group, count = min(4, args.outputs - output);
-            if (COMPLEX) {
-                const float re[4] = {r[0].x, r[1].x, r[2].x, r[3].x}, im[4] = {r[0].y, r[1].y, r[2].y, r[3].y};
-                put_outputs<COMPLEX>(args, row, output, count, re, im, bad[0]);
-                const float re1[4] = {r[0].z, r[1].z, r[2].z, r[3].z}, im1[4] = {r[0].w, r[1].w, r[2].w, r[3].w};
-                if (row + 1 < args.rows) put_outputs<COMPLEX>(args, row + 1, output, count, re1, im1, bad[1]);
-            } else {
+            for (int copy = 0; copy < 2; copy++) {
+                const int now = group + copy * args.period;
+                if (now >= groups) break;
+                float4 r[4] = {start[0], start[1], start[2], start[3]};
+                multiply<COMPLEX>(args, slots, now, slots_of(args, min(1, args.factors - 1), now), r);
+                const int output = 4 * now, count = PLAIN ? 4 : min(4, args.outputs - output);
                 const float planes[4][4] = {{r[0].x, r[1].x, r[2].x, r[3].x},
                                             {r[0].y, r[1].y, r[2].y, r[3].y},
                                             {r[0].z, r[1].z, r[2].z, r[3].z},
                                             {r[0].w, r[1].w, r[2].w, r[3].w}};
 #pragma unroll
-                for (int which = 0; which < ROWS; which++)
-                    if (row + which < args.rows) put_outputs<COMPLEX>(args, row + which, output, count, planes[which], planes[which], bad[which]);
+                for (int which = 0; which < ROWS; which++) {
+                    const float* re = planes[COMPLEX ? 2 * which : which];
+                    const float* im = planes[COMPLEX ? 2 * which + 1 : which];
+                    if (row + which < args.rows) put_outputs<COMPLEX, PLAIN>(args, out[which], output, count, re, im, bad[which]);
+                }
             }
-            }
+            group += blockDim.x;
+            within += blockDim.x;
         }
 #pragma unroll
         for (int which = 0; which < ROWS; which++)
@@ -335,7 +348,7 @@ DEVICE void pooled(const Arguments& args) {
     extern __shared__ float4 slots[];
     enum { ROWS = COMPLEX ? 2 : 4, STEPS = 4 };
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int groups = (args.outputs + 3) / 4, first = blockIdx.y * STEPS * blockDim.x + threadIdx.x;
+    const int groups = args.outputs_padded / 4, first = blockIdx.y * STEPS * blockDim.x + threadIdx.x;
     const i64 begin = args.starts[blockIdx.x], end = args.starts[blockIdx.x + 1];
     float re[STEPS][4] = {}, im[COMPLEX ? STEPS : 1][4] = {};
     for (i64 row = begin; row < end; row += ROWS) {
@@ -366,13 +379,15 @@ DEVICE void pooled(const Arguments& args) {
         const int thread = first + step * blockDim.x;
         if (thread < groups) {
             const int output = 4 * thread, count = min(4, args.outputs - output);
-            put_outputs<COMPLEX>(args, blockIdx.x, output, count, re[step], im[COMPLEX ? step : 0], bad);
+            put_outputs<COMPLEX, false>(args, row_of(args, blockIdx.x), output, count, re[step], im[COMPLEX ? step : 0], bad);
         }
     }
     if (bad != bad) atomicMin(args.bad_row, (u64)(args.first_row + begin));
 }
 
-extern "C" __global__ void BOUNDS features_real(const __grid_constant__ Arguments args) { features<false>(args); }
-extern "C" __global__ void BOUNDS features_complex(const __grid_constant__ Arguments args) { features<true>(args); }
+extern "C" __global__ void BOUNDS features_real(const __grid_constant__ Arguments args) { features<false, false>(args); }
+extern "C" __global__ void BOUNDS features_real_plain(const __grid_constant__ Arguments args) { features<false, true>(args); }
+extern "C" __global__ void BOUNDS features_complex(const __grid_constant__ Arguments args) { features<true, false>(args); }
+extern "C" __global__ void BOUNDS features_complex_plain(const __grid_constant__ Arguments args) { features<true, true>(args); }
 extern "C" __global__ void BOUNDS pooled_real(const __grid_constant__ Arguments args) { pooled<false>(args); }
 extern "C" __global__ void BOUNDS pooled_complex(const __grid_constant__ Arguments args) { pooled<true>(args); }

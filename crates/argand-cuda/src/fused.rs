@@ -21,6 +21,8 @@ const SMALLEST: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Fused {
     features: Kernel,
+    /// The same for aligned `f32`, real and imaginary parts apart.
+    plain: Kernel,
     pooled: Kernel,
     /// Blocks that run at once.
     blocks: usize,
@@ -99,7 +101,9 @@ impl Fused {
         let Some(module) = MODULES.get((log - SMALLEST) as usize).filter(|_| fits) else { return Ok(None) };
         let complex = first.projection.draw.complex;
         let kernel = |real, with_parts| device.kernel(module, if complex { with_parts } else { real })?.with_shared(shared);
-        let (features, pooled) = (kernel("features_real", "features_complex")?, kernel("pooled_real", "pooled_complex")?);
+        let features = kernel("features_real", "features_complex")?;
+        let plain = kernel("features_real_plain", "features_complex_plain")?;
+        let pooled = kernel("pooled_real", "pooled_complex")?;
 
         let layout = Layout::of(&factors, 1 << log, outputs, spec.seed);
         // Two warps transform a factor. If shared memory has room for many blocks, all warps of a block are busy at once.
@@ -133,7 +137,7 @@ impl Fused {
             distinct: i32::from(distinct),
             out_element: 0,
         };
-        Ok(Some(Self { features, pooled, blocks, threads, _tables: [turns, places, gathered], complex, arguments }))
+        Ok(Some(Self { features, plain, pooled, blocks, threads, _tables: [turns, places, gathered], complex, arguments }))
     }
 
     fn arguments(&self, inputs: &[DeviceRows], roots: [f64; 2], out: &DeviceRows, bad_row: View) -> Arguments {
@@ -169,7 +173,9 @@ impl Fused {
         let mut arguments = self.arguments(inputs, roots, out, bad_row);
         arguments.rows = out.rows as i64;
         let blocks = out.rows.div_ceil(if self.complex { 2 } else { 4 }).min(self.blocks);
-        self.features.launch(stream, Shape { grid: [blocks, 1], threads: self.threads }, arguments!(arguments))
+        let plain = arguments.aligned == 1 && out.element == Element::F32 && arguments.interleaved == 0;
+        let kernel = if plain { &self.plain } else { &self.features };
+        kernel.launch(stream, Shape { grid: [blocks, 1], threads: self.threads }, arguments!(arguments))
     }
 
     /// Queues the sums of the features of groups of rows; `starts` has one more entry than there are groups.
@@ -230,8 +236,9 @@ impl Layout {
                 let order = (0..per_lane / at_once).flat_map(|step| {
                     (0..32).flat_map(move |lane| (0..at_once).map(move |within| (lane, step * at_once + within)))
                 });
-                let places = order.map(|(lane, number)| slots[held(lane, number)]).collect();
-                (places, sampled.iter().map(|&value| slots[value as usize]).collect())
+                // Sixteen bytes a slot.
+                let places = order.map(|(lane, number)| 16 * slots[held(lane, number)]).collect();
+                (places, sampled.iter().map(|&value| 16 * slots[value as usize]).collect())
             })
             .collect();
         let (places, gathered): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
