@@ -14,7 +14,7 @@
 // writes D numbers per row.
 #include "common.cuh"
 
-enum { N = 1 << LOG, PER_LANE = N / 32, CODES = (PER_LANE + 15) / 16 };
+enum { N = 1 << LOG, PER_LANE = N / 32, WORDS = (PER_LANE + 31) / 32 };
 
 // The most threads of a block, and blocks that shall fit at once: about 100 registers for a thread.
 #define BOUNDS __launch_bounds__(320, 2)
@@ -31,7 +31,7 @@ struct Source {
 struct Arguments {
     // One for each factor, or a single one.
     Source sources[16];
-    // Quarter turns of D: [factor][word][lane], two bits for each of the sixteen numbers 32 (16 word + k) + lane.
+    // Quarter turns of D: [factor][word][imaginary, negative][lane], a bit for each of the numbers 32 (32 word + k) + lane.
     const u32* turns;
     // Where each transformed value lies among its factor's slots, in bytes, in the order in which lanes hold them:
     // [factor][number / 4][lane][number % 4].
@@ -115,14 +115,14 @@ DEVICE void load(const Arguments& args, int factor, int half, i64 row, i64 end, 
         }
     }
 #pragma unroll
-    for (int word = 0; word < CODES; word++) {
-        const u32 code = __ldg(args.turns + (factor * CODES + word) * 32 + lane);
+    for (int word = 0; word < WORDS; word++) {
+        const u32* turns = args.turns + (factor * WORDS + word) * 64 + lane;
+        const u32 imaginary = __ldg(turns), negative = __ldg(turns + 32);
 #pragma unroll
-        for (int k = 16 * word; k < 16 * word + 16 && k < PER_LANE; k++) {
-            const u32 turns = code >> (2 * (k - 16 * word));
-            const u32 sign = (turns & 2) << 30;
+        for (int k = 32 * word; k < 32 * word + 32 && k < PER_LANE; k++) {
+            const u32 sign = negative << (31 - k % 32) & 0x80000000u;
             const float u = __uint_as_float(__float_as_uint(x[0][k]) ^ sign);
-            if (COMPLEX) a[k] = (turns & 1) ? make_float2(0.0f, u) : make_float2(u, 0.0f);
+            if (COMPLEX) a[k] = (imaginary >> (k % 32)) & 1 ? make_float2(0.0f, u) : make_float2(u, 0.0f);
             else a[k] = make_float2(u, __uint_as_float(__float_as_uint(x[COMPLEX ? 0 : 1][k]) ^ sign));
         }
     }
@@ -181,11 +181,6 @@ DEVICE float4 times(float4 a, float4 b) {
     return make_float4(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x, a.z * b.z - a.w * b.w, a.z * b.w + a.w * b.z);
 }
 
-// The slots of four neighbouring outputs of one factor.
-DEVICE ushort4 slots_of(const Arguments& args, int factor, int group) {
-    return __ldg((const ushort4*)(args.gathered + (i64)factor * args.outputs_padded) + group);
-}
-
 DEVICE float4 slot(const float4* slots, u16 at) { return *(const float4*)((const char*)slots + at); }
 
 DEVICE void fetch(const float4* slots, ushort4 from, float4* r) {
@@ -195,18 +190,22 @@ DEVICE void fetch(const float4* slots, ushort4 from, float4* r) {
     r[3] = slot(slots, from.w);
 }
 
-// Multiplies four neighbouring outputs by the factors after the first. Slots are looked up one factor ahead.
+// Multiplies four neighbouring outputs by the factors after the first. `next` points to their places in the second factor; those
+// in the next one are looked up while values are multiplied. The list ends with an unused factor.
 template <bool COMPLEX>
-DEVICE void multiply(const Arguments& args, const float4* slots, int group, ushort4 from, float4* r) {
+DEVICE void multiply(const Arguments& args, const float4* slots, const ushort4* next, float4* r) {
+    const int step = args.outputs_padded / 4;
+    ushort4 from = __ldg(next);
 #pragma unroll 2
     for (int factor = 1; factor < args.factors; factor++) {
+        next += step;
+        slots += N;
         const ushort4 now = from;
-        from = slots_of(args, min(factor + 1, args.factors - 1), group);
-        const float4* own = slots + factor * N;
-        r[0] = times<COMPLEX>(r[0], slot(own, now.x));
-        r[1] = times<COMPLEX>(r[1], slot(own, now.y));
-        r[2] = times<COMPLEX>(r[2], slot(own, now.z));
-        r[3] = times<COMPLEX>(r[3], slot(own, now.w));
+        from = __ldg(next);
+        r[0] = times<COMPLEX>(r[0], slot(slots, now.x));
+        r[1] = times<COMPLEX>(r[1], slot(slots, now.y));
+        r[2] = times<COMPLEX>(r[2], slot(slots, now.z));
+        r[3] = times<COMPLEX>(r[3], slot(slots, now.w));
     }
 }
 
@@ -296,6 +295,7 @@ DEVICE void features(const Arguments& args) {
     enum { ROWS = COMPLEX ? 2 : 4 };
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int groups = args.outputs_padded / 4;
+    const ushort4* gathered = (const ushort4*)args.gathered;
     for (i64 row = (i64)blockIdx.x * ROWS; row < args.rows; row += (i64)gridDim.x * ROWS) {
         all_transforms<COMPLEX>(args, slots, row, args.rows, warp, lane);
         prefetch<ROWS>(args, row + (i64)gridDim.x * ROWS);
@@ -312,13 +312,13 @@ DEVICE void features(const Arguments& args) {
             }
             if (group >= groups) break;
             float4 start[4];
-            fetch(slots, slots_of(args, 0, group), start);
+            fetch(slots, __ldg(gathered + group), start);
 #pragma unroll 1
             for (int copy = 0; copy < 2; copy++) {
                 const int now = group + copy * args.period;
                 if (now >= groups) break;
                 float4 r[4] = {start[0], start[1], start[2], start[3]};
-                multiply<COMPLEX>(args, slots, now, slots_of(args, min(1, args.factors - 1), now), r);
+                multiply<COMPLEX>(args, slots, gathered + groups + now, r);
                 const int output = 4 * now, count = PLAIN ? 4 : min(4, args.outputs - output);
                 const float planes[4][4] = {{r[0].x, r[1].x, r[2].x, r[3].x},
                                             {r[0].y, r[1].y, r[2].y, r[3].y},
@@ -349,6 +349,7 @@ DEVICE void pooled(const Arguments& args) {
     enum { ROWS = COMPLEX ? 2 : 4, STEPS = 4 };
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int groups = args.outputs_padded / 4, first = blockIdx.y * STEPS * blockDim.x + threadIdx.x;
+    const ushort4* gathered = (const ushort4*)args.gathered;
     const i64 begin = args.starts[blockIdx.x], end = args.starts[blockIdx.x + 1];
     float re[STEPS][4] = {}, im[COMPLEX ? STEPS : 1][4] = {};
     for (i64 row = begin; row < end; row += ROWS) {
@@ -358,8 +359,8 @@ DEVICE void pooled(const Arguments& args) {
             const int thread = first + step * blockDim.x;
             if (thread < groups) {
                 float4 r[4];
-                fetch(slots, slots_of(args, 0, thread), r);
-                multiply<COMPLEX>(args, slots, thread, slots_of(args, min(1, args.factors - 1), thread), r);
+                fetch(slots, __ldg(gathered + thread), r);
+                multiply<COMPLEX>(args, slots, gathered + groups + thread, r);
 #pragma unroll
                 for (int k = 0; k < 4; k++) {
                     if (COMPLEX) {

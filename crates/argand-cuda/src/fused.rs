@@ -212,17 +212,19 @@ struct Layout {
 impl Layout {
     fn of(factors: &[&Hadamard], padded: usize, outputs: usize, seed: u64) -> Self {
         let per_lane = padded / 32;
-        let words = per_lane.div_ceil(16);
+        let words = per_lane.div_ceil(32);
         // Outputs past the last repeat it, and are not written.
         let whole = outputs.next_multiple_of(4);
-        let mut turns = vec![0_u32; factors.len() * words * 32];
+        let mut turns = vec![0_u32; factors.len() * words * 64];
         let parts: Vec<(Vec<u16>, Vec<u16>)> = factors
             .par_iter()
-            .zip(turns.par_chunks_mut(words * 32))
+            .zip(turns.par_chunks_mut(words * 64))
             .map(|(factor, turns)| {
                 for (at, &turn) in factor.turns.iter().enumerate() {
                     let (number, lane) = (at / 32, at % 32);
-                    turns[number / 16 * 32 + lane] |= u32::from(turn & 3) << (2 * (number % 16));
+                    let word = &mut turns[number / 32 * 64..][..64];
+                    word[lane] |= u32::from(turn & 1) << (number % 32);
+                    word[32 + lane] |= u32::from(turn >> 1 & 1) << (number % 32);
                 }
                 let sampled: Vec<u32> =
                     (0..whole).map(|output| factor.sampled[output.min(outputs - 1)]).collect();
@@ -248,7 +250,8 @@ impl Layout {
         Self {
             turns,
             places: places.concat(),
-            gathered: gathered.concat(),
+            // The kernel looks one factor ahead.
+            gathered: gathered.into_iter().chain([vec![0; whole]]).flatten().collect(),
             period,
         }
     }
