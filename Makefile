@@ -7,7 +7,7 @@ VENV := .venv
 IN_VENV = $(CURDIR)/$(VENV)/bin/
 PACKAGE := crates/argand-py
 
-.PHONY: demo data test test-rust test-python test-slow wheel bench bench-python instructions figures paper clean
+.PHONY: demo data test test-rust test-kernels test-python test-gpu test-slow kernels bench-gpu wheel bench bench-python instructions figures paper clean
 
 # The sketches at work on handwritten digits.
 demo:
@@ -18,13 +18,29 @@ data:
 	PYTHON=$(PYTHON) scripts/data.sh
 
 # What CI runs: format, lints, documentation, tests.
-test: test-rust test-python
+test: test-rust test-kernels test-python
 
 test-rust:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets --all-features --quiet -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --workspace --no-deps --all-features --quiet
 	$(CARGO) test --locked --workspace --all-features
+
+# The committed PTX of the CUDA kernels is what their source compiles to. Needs no GPU.
+test-kernels: $(VENV)/installed
+	$(IN_VENV)python scripts/kernels.py --check
+
+# The CUDA kernels as PTX, to be committed.
+kernels: $(VENV)/installed
+	$(IN_VENV)python scripts/kernels.py
+
+# Every method on a GPU beside the processor.
+test-gpu:
+	ARGAND_NEEDS_GPU=1 $(CARGO) test --locked --package argand-cuda
+
+# Times on a GPU beside copies of the same bytes. ARGS may name methods.
+bench-gpu:
+	$(CARGO) run --locked --release --package argand-cuda --example speed -- $(ARGS)
 
 # The package is built with assertions and overflow checks. Doctests, examples and code in the documents also run.
 test-python: $(VENV)/installed

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use argand_learn::Score;
 
 use crate::dataset::{Dataset, LabelSource, Part};
+use crate::device::DeviceArguments;
 use crate::failure::Failure;
 use crate::info::table_of;
 use crate::model::{NamedModel, describe_score};
@@ -30,6 +31,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE|COLUMN")]
     labels: String,
 
+    #[command(flatten)]
+    device: DeviceArguments,
+
     /// Number of threads [default: all cores].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -41,13 +45,14 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let named = NamedModel::read(&arguments.model)?;
+    let device = arguments.device.open()?;
     let labels = LabelSource::find("--labels", &arguments.labels, &arguments.inputs)?;
     let dims = named.model.recipe().spec.inputs.as_slice().to_vec();
     let mut dataset = Dataset::new(&arguments.inputs, labels, Part::All);
     dataset.leave_out(named.label_column.as_deref());
     dataset.progress = !arguments.quiet;
     let score = on_threads(arguments.threads, || {
-        let pipeline = named.model.recipe().pipeline::<f32>();
+        let pipeline = device.pipeline(named.model.recipe());
         let pipeline = pipeline.map_err(|error| Failure::input(&arguments.model, error))?;
         let mut score = Score::default();
         let pass = dataset.pass(Some(("model", &dims)), &named.task, "")?;

@@ -8,18 +8,24 @@ use std::path::{Path, PathBuf};
 use argand::{Error, Field, FileFault, InputDims, Spec};
 use argand_learn::online::{TRAINING, Trainer};
 
+use crate::device;
 use crate::failure::Failure;
 use crate::model::{NamedModel, is_archive, read_archive};
 use crate::print;
 
-/// Describe a saved sketch or model.
+/// Describe a saved sketch or model, or the devices of this machine.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  argand transform x.npy -o z.npy --save-spec sketch.json\n  argand info sketch.json"
+    after_help = "Examples:\n  argand transform x.npy -o z.npy --save-spec sketch.json\n  argand info sketch.json\n  argand info --devices"
 )]
 pub(crate) struct Arguments {
     /// A spec written by `argand transform --save-spec`, or a model by `argand fit`.
-    file: PathBuf,
+    #[arg(required_unless_present = "devices", conflicts_with = "devices")]
+    file: Option<PathBuf>,
+
+    /// List the processor and the GPUs that --device accepts.
+    #[arg(long)]
+    devices: bool,
 }
 
 /// Larger than any spec: a wrong file is not read to its end.
@@ -41,7 +47,7 @@ fn read_text(path: &Path) -> Result<String, Failure> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let path = &arguments.file;
+    let Some(path) = &arguments.file else { return device::list() };
     let wrong = |error| Failure::input(path, error);
     if !is_archive(path)? {
         let spec = Spec::from_json(&read_text(path)?).map_err(|error| match error {

@@ -3,6 +3,7 @@
 mod blocks;
 mod dataset;
 mod demo;
+mod device;
 mod evaluate;
 mod failure;
 mod fit;
@@ -45,6 +46,7 @@ Examples:
   argand predict m.model new.csv -o predicted.csv
   argand evaluate m.model test.csv --labels class
   argand info sketch.json                                  describe a saved sketch, or a model
+  argand info --devices                                    which GPUs there are, for --device cuda
   argand reproduce all --quick                             the paper's figures and tables, measured again
 
 Exit codes: 0 success, 2 wrong usage or input, 1 anything else.";

@@ -8,6 +8,7 @@ use argand::Rows;
 use argand_learn::largest;
 use indicatif::HumanCount;
 
+use crate::device::DeviceArguments;
 use crate::failure::Failure;
 use crate::inputs::Inputs;
 use crate::model::NamedModel;
@@ -38,6 +39,9 @@ pub(crate) struct Arguments {
     #[arg(long)]
     proba: bool,
 
+    #[command(flatten)]
+    device: DeviceArguments,
+
     /// Number of threads [default: all cores].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -60,6 +64,7 @@ enum Out {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let named = NamedModel::read(&arguments.model)?;
+    let device = arguments.device.open()?;
     let mut taken = arguments.inputs.iter().chain([&arguments.model]);
     output::check_free("--output", &arguments.output, &mut taken)?;
     let spec = &named.model.recipe().spec;
@@ -81,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let begun = Instant::now();
     let rows = on_threads(arguments.threads, || {
-        let pipeline = named.model.recipe().pipeline::<f32>();
+        let pipeline = device.pipeline(named.model.recipe());
         let pipeline = pipeline.map_err(|error| Failure::input(&arguments.model, error))?;
         if !arguments.quiet {
             inputs.show_progress("");

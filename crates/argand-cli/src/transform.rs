@@ -4,10 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use argand::{Error, FeatureMap, Field, RowsMut, Scalar, Sketch};
+use argand::{Error, FeatureMap, Field, RowsMut};
+use argand_cuda::Real;
 use indicatif::HumanCount;
 
 use crate::blocks::{THREAD_ROWS, TRANSFORM_BYTES};
+use crate::device::DeviceArguments;
 use crate::failure::Failure;
 use crate::inputs::Inputs;
 use crate::on_threads;
@@ -43,6 +45,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
 
+    #[command(flatten)]
+    device: DeviceArguments,
+
     /// Number of threads [default: all cores].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -67,7 +72,8 @@ Examples:
   argand transform x.npy -o z.npy --degree 3 --features 2048 --gamma 0.5 --coef0 0.5
   argand transform train.parquet -o train-z.parquet --degree 3 --save-spec sketch.json
   argand transform test.csv -o test-z.csv --spec sketch.json        the same sketch, for other rows
-  argand transform image.npy text.npy audio.npy -o fused.npy        three inputs: their tensor product";
+  argand transform image.npy text.npy audio.npy -o fused.npy        three inputs: their tensor product
+  argand transform x.npy -o z.npy --features 8192 --device cuda     on a GPU";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match arguments.dtype {
@@ -76,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
+fn run_in<T: Real + Element>(arguments: &Arguments) -> Result<(), Failure> {
     let saved = arguments.sketch.saved()?;
     if let Some(path) = arguments.save_spec.as_deref() {
         output::check_free("--save-spec", path, arguments.inputs.iter().chain([&arguments.output]))?;
@@ -94,6 +100,7 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
     if needed > limit {
         return Err(wrong(Error::TooLarge { needed, limit }));
     }
+    let device = arguments.device.open()?;
     // Create both files before the work to find a bad path at once; they appear after it.
     let mut spec_file = arguments.save_spec.as_deref().map(AtomicFile::create).transpose()?;
     let columns = match spec.method.field() {
@@ -103,16 +110,17 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
     let mut writer = table::create::<T>(&arguments.output, columns)?;
     let begun = Instant::now();
     let rows = on_threads(arguments.threads, || {
-        let sketch = spec.sketch_within::<T>(limit).map_err(wrong)?;
+        let drawn = spec.draw_within(limit).map_err(wrong)?;
+        let sketch = device.map::<T>(&drawn, limit).map_err(wrong)?;
         if let (Some(file), Some(path)) = (&mut spec_file, &arguments.save_spec) {
             // The sketch's own spec, which includes what was fitted.
-            let written = file.write_all(sketch.spec().to_json().as_bytes()).and_then(|()| file.flush());
+            let written = file.write_all(drawn.spec.to_json().as_bytes()).and_then(|()| file.flush());
             written.map_err(|error| Failure::io(path, "write", &error))?;
         }
         if !arguments.quiet {
             inputs.show_progress("");
         }
-        stream(&sketch, &mut inputs, |features| writer.write(features))
+        stream(&*sketch, &mut inputs, |features| writer.write(features))
     })??;
     drop(inputs);
     writer.finish()?;
@@ -133,8 +141,8 @@ fn run_in<T: Scalar + Element>(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Reads, sketches and passes on all rows; returns their number.
-fn stream<T: Scalar + Element>(
-    sketch: &Sketch<T>,
+fn stream<T: Real + Element>(
+    sketch: &dyn FeatureMap<T>,
     inputs: &mut Inputs<'_, T>,
     mut write: impl FnMut(&[T]) -> Result<(), Failure>,
 ) -> Result<usize, Failure> {

@@ -16,8 +16,8 @@
 
 enum { N = 1 << LOG, PER_LANE = N / 32, WORDS = (PER_LANE + 31) / 32 };
 
-// The most threads of a block, and blocks that shall fit at once: about 100 registers for a thread.
-#define BOUNDS __launch_bounds__(320, 2)
+// The most threads of a block, and blocks that shall fit at once: about 100 registers for a thread, and 170 for the longest rows.
+#define BOUNDS __launch_bounds__(LOG == 11 ? 192 : 320, 2)
 
 // What one factor reads.
 struct Source {

@@ -74,8 +74,16 @@ impl Blas {
         // SAFETY: the matrices lie in buffers of the caller's, with these sizes; the handle is locked.
         unsafe {
             result::set_stream(handle.0, stream.raw().cast()).map_err(failed)?;
-            T::gemm(handle.0, [op_b, op_a], [columns, rows, inner], alpha, [(b.0, stride_b), (a.0, stride_a)], beta, (c.0, columns))
-                .map_err(failed)
+            T::gemm(
+                handle.0,
+                [op_b, op_a],
+                [columns, rows, inner],
+                alpha,
+                [(b.0, stride_b), (a.0, stride_a)],
+                beta,
+                (c.0, columns),
+            )
+            .map_err(failed)
         }
     }
 }

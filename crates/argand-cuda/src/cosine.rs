@@ -39,7 +39,13 @@ impl Cosine {
         [norms, x, cosines, cosines.skip::<T>(rows * self.outputs)]
     }
 
-    fn angles<T: Real>(&self, steps: &Steps, stream: &Stream, input: &DeviceRows, [norms, x, cosines, sines]: [View; 4]) -> Result<(), Error> {
+    fn angles<T: Real>(
+        &self,
+        steps: &Steps,
+        stream: &Stream,
+        input: &DeviceRows,
+        [norms, x, cosines, sines]: [View; 4],
+    ) -> Result<(), Error> {
         steps.normalise(stream, input, x, norms)?;
         let sizes = [input.rows, self.outputs, self.dim];
         steps.dense::<T>(stream, Form::ByTransposed, [x, self.frequencies.at::<T>(0), cosines], sizes)?;

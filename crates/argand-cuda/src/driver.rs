@@ -77,7 +77,9 @@ const OLDEST_DRIVER: i32 = 12000;
 pub fn count() -> Result<usize, Error> {
     let missing = |message: &str| Error::Device {
         device: "cuda".to_owned(),
-        fault: DeviceFault::NoDriver(format!("{message}; install NVIDIA's driver 525 or newer, or run on the processor")),
+        fault: DeviceFault::NoDriver(format!(
+            "{message}; install NVIDIA's driver 525 or newer, or run on the processor"
+        )),
     };
     // SAFETY: looks whether a library can be loaded.
     if !unsafe { sys::is_culib_present() } {
@@ -205,7 +207,8 @@ impl Device {
     /// [`Error::Device`].
     pub fn stream(&self) -> Result<Stream, Error> {
         self.bind()?;
-        let handle = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(|error| self.failed(error))?;
+        let handle =
+            result::stream::create(result::stream::StreamKind::NonBlocking).map_err(|error| self.failed(error))?;
         Ok(Stream { device: self.clone(), handle, owned: true })
     }
 
@@ -527,7 +530,8 @@ impl Kernel {
         let threads = i32::try_from(threads).unwrap_or(i32::MAX);
         self.device.bind()?;
         // SAFETY: the function is loaded.
-        let blocks = unsafe { result::occupancy::max_active_block_per_multiprocessor(self.handle, threads, self.shared) };
+        let blocks =
+            unsafe { result::occupancy::max_active_block_per_multiprocessor(self.handle, threads, self.shared) };
         Ok(positive(blocks.map_err(|error| self.device.failed(error))?).max(1))
     }
 
@@ -544,7 +548,14 @@ impl Kernel {
         self.device.bind()?;
         // SAFETY: the arguments match the kernel's parameters, and their buffers outlive the work on this stream.
         unsafe {
-            result::launch_kernel(self.handle, (x, y, 1), (narrow(shape.threads), 1, 1), narrow(self.shared), stream.handle, arguments)
+            result::launch_kernel(
+                self.handle,
+                (x, y, 1),
+                (narrow(shape.threads), 1, 1),
+                narrow(self.shared),
+                stream.handle,
+                arguments,
+            )
         }
         .map_err(|error| self.device.failed(error))
     }

@@ -10,7 +10,8 @@ use crate::view::{DeviceRows, Element};
 
 /// As in the kernel.
 const MOST_TABLES: usize = 16;
-const MOST_WARPS: usize = 10;
+/// The most warps of a block, and for the longest rows.
+const MOST_WARPS: [usize; 2] = [10, 6];
 /// Groups of four outputs of each thread, for pooled features.
 const POOLED_STEPS: usize = 4;
 /// log₂ of the padded dimensions there are kernels for.
@@ -82,7 +83,9 @@ impl Fused {
             .operands
             .iter()
             .filter_map(|operand| match (&operand.projection.values, operand.source) {
-                (Values::Hadamard(hadamard), Source::Factor(_)) if !operand.projection.draw.transformed => Some(&**hadamard),
+                (Values::Hadamard(hadamard), Source::Factor(_)) if !operand.projection.draw.transformed => {
+                    Some(&**hadamard)
+                }
                 _ => None,
             })
             .collect();
@@ -100,7 +103,8 @@ impl Fused {
             && device.info().compute_capability.0 >= 8;
         let Some(module) = MODULES.get((log - SMALLEST) as usize).filter(|_| fits) else { return Ok(None) };
         let complex = first.projection.draw.complex;
-        let kernel = |real, with_parts| device.kernel(module, if complex { with_parts } else { real })?.with_shared(shared);
+        let kernel =
+            |real, with_parts| device.kernel(module, if complex { with_parts } else { real })?.with_shared(shared);
         let features = kernel("features_real", "features_complex")?;
         let plain = kernel("features_real_plain", "features_complex_plain")?;
         let pooled = kernel("pooled_real", "pooled_complex")?;
@@ -108,8 +112,9 @@ impl Fused {
         let layout = Layout::of(&factors, 1 << log, outputs, spec.seed);
         // Two warps transform a factor. If shared memory has room for many blocks, all warps of a block are busy at once.
         let tasks = 2 * factors.len();
-        let many = device.info().shared_memory / (shared + 1024) * tasks >= 2 * MOST_WARPS;
-        let threads = 32 * if many { tasks.min(MOST_WARPS) } else { MOST_WARPS };
+        let most = MOST_WARPS[usize::from(log == 11)];
+        let many = device.info().shared_memory / (shared + 1024) * tasks >= 2 * most;
+        let threads = 32 * if many { tasks.min(most) } else { most };
         let blocks = device.info().multiprocessors * features.blocks_at_once(threads)?;
         let turns = device.upload(&layout.turns)?;
         let places = device.upload(&layout.places)?;
@@ -137,7 +142,16 @@ impl Fused {
             distinct: i32::from(distinct),
             out_element: 0,
         };
-        Ok(Some(Self { features, plain, pooled, blocks, threads, _tables: [turns, places, gathered], complex, arguments }))
+        Ok(Some(Self {
+            features,
+            plain,
+            pooled,
+            blocks,
+            threads,
+            _tables: [turns, places, gathered],
+            complex,
+            arguments,
+        }))
     }
 
     fn arguments(&self, inputs: &[DeviceRows], roots: [f64; 2], out: &DeviceRows, bad_row: View) -> Arguments {
@@ -226,13 +240,13 @@ impl Layout {
                     word[lane] |= u32::from(turn & 1) << (number % 32);
                     word[32 + lane] |= u32::from(turn >> 1 & 1) << (number % 32);
                 }
-                let sampled: Vec<u32> =
-                    (0..whole).map(|output| factor.sampled[output.min(outputs - 1)]).collect();
+                let sampled: Vec<u32> = (0..whole).map(|output| factor.sampled[output.min(outputs - 1)]).collect();
                 // Lanes hold 32 neighbours, or every 32nd value, after the last level.
                 let held = |lane: usize, number: usize| {
                     if per_lane >= 32 { lane * per_lane + number } else { 32 * number + lane }
                 };
-                let stores = (0..per_lane).flat_map(|number| [0, 16].map(|lane| (lane..lane + 16).map(|lane| held(lane, number)).collect()));
+                let stores = (0..per_lane)
+                    .flat_map(|number| [0, 16].map(|lane| (lane..lane + 16).map(|lane| held(lane, number)).collect()));
                 let slots = places(padded, &sampled, stores.collect(), seed);
                 let at_once = per_lane.min(4);
                 let order = (0..per_lane / at_once).flat_map(|step| {
@@ -245,7 +259,8 @@ impl Layout {
             .collect();
         let (places, gathered): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
         // A first factor whose rows are sorted runs through all rows of H again and again.
-        let repeats = padded < whole && gathered.first().is_some_and(|first: &Vec<u16>| first.iter().zip(&first[padded..]).all(|(a, b)| a == b));
+        let repeats = padded < whole
+            && gathered.first().is_some_and(|first: &Vec<u16>| first.iter().zip(&first[padded..]).all(|(a, b)| a == b));
         let period = if repeats { padded / 4 } else { whole / 4 };
         Self {
             turns,

@@ -7,6 +7,5 @@ macro_rules! modules {
 }
 
 /// Name and text of every module.
-pub(crate) const MODULES: &[(&str, &str)] = modules![
-    "steps_f32", "steps_f64", "srht_5", "srht_6", "srht_7", "srht_8", "srht_9", "srht_10", "srht_11",
-];
+pub(crate) const MODULES: &[(&str, &str)] =
+    modules!["steps_f32", "steps_f64", "srht_5", "srht_6", "srht_7", "srht_8", "srht_9", "srht_10", "srht_11",];

@@ -2,9 +2,9 @@
 
 use std::sync::OnceLock;
 
+use argand::Base;
 use argand::Error;
 use argand::draw::{Projection, Values};
-use argand::Base;
 
 use crate::blas::Form;
 use crate::driver::{Buffer, Device, Stream, View};
@@ -23,11 +23,27 @@ pub(crate) struct Operator {
 
 #[derive(Debug)]
 enum Kind {
-    Srht { turns: Buffer, sampled: Buffer, starts: Buffer, order: Buffer, transformed: bool },
+    Srht {
+        turns: Buffer,
+        sampled: Buffer,
+        starts: Buffer,
+        order: Buffer,
+        transformed: bool,
+    },
     /// The weights are only needed for the transpose.
-    Signs { codes: Buffer, weights: OnceLock<Buffer> },
-    Dense { weights: Buffer },
-    CountSketch { starts: Buffer, order: Buffer, buckets: Buffer, turns: Buffer },
+    Signs {
+        codes: Buffer,
+        weights: OnceLock<Buffer>,
+    },
+    Dense {
+        weights: Buffer,
+    },
+    CountSketch {
+        starts: Buffer,
+        order: Buffer,
+        buckets: Buffer,
+        turns: Buffer,
+    },
 }
 
 /// Scratch memory of an operator: planes of rows x (twice the outputs).

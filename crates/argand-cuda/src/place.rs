@@ -50,7 +50,9 @@ fn passes(slots: &[u16], sampled: &[u32]) -> f64 {
 /// The values read by eight lanes at a time: lane l reads output 4 l + q in its q-th gather.
 fn reads(sampled: &[u32]) -> Vec<Vec<usize>> {
     let lines = sampled.chunks(4 * BANKS);
-    lines.flat_map(|line| (0..4).map(|q| line.iter().skip(q).step_by(4).map(|&value| value as usize).collect())).collect()
+    lines
+        .flat_map(|line| (0..4).map(|q| line.iter().skip(q).step_by(4).map(|&value| value as usize).collect()))
+        .collect()
 }
 
 struct Search {

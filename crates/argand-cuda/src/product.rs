@@ -109,7 +109,8 @@ impl Product {
         let operands = self.joins.iter().map(|join| join.operands.len());
         let up = self.craft.as_ref().map_or(0, |craft| craft.dim + self.features);
         let forward = self.widest + parts * self.slots * self.outputs + 4 * self.outputs + up;
-        let backward = parts * self.outputs * (operands.clone().sum::<usize>() + operands.max().unwrap_or(0) + 1) + self.widest;
+        let backward =
+            parts * self.outputs * (operands.clone().sum::<usize>() + operands.max().unwrap_or(0) + 1) + self.widest;
         forward + if adjoint { backward } else { 0 }
     }
 
@@ -207,7 +208,16 @@ impl Product {
                     steps.multiply(stream, into, own, index == 0, numbers)?;
                     kept += 1;
                 } else {
-                    operator.multiply_into::<T>(steps, stream, tables.as_ref(), x, room.scratch, into, index == 0, rows)?;
+                    operator.multiply_into::<T>(
+                        steps,
+                        stream,
+                        tables.as_ref(),
+                        x,
+                        room.scratch,
+                        into,
+                        index == 0,
+                        rows,
+                    )?;
                 }
             }
             self.transform_join::<T>(steps, stream, tables.as_ref(), into, true, rows)?;
@@ -322,7 +332,13 @@ impl Product {
     }
 
     /// Leaves g, the conjugated cotangent of the last join, in its slot.
-    fn load_cotangent<T: Real>(&self, steps: &Steps, stream: &Stream, cotangent: &DeviceRows, room: &Room) -> Result<(), Error> {
+    fn load_cotangent<T: Real>(
+        &self,
+        steps: &Steps,
+        stream: &Stream,
+        cotangent: &DeviceRows,
+        room: &Room,
+    ) -> Result<(), Error> {
         let g = self.result(room);
         let rows = cotangent.rows;
         let [of_re, of_im] = self.columns();

@@ -52,8 +52,20 @@ macro_rules! real {
                 // SAFETY: the caller's.
                 unsafe {
                     result::$gemm(
-                        handle, op_a, op_b, m, n, k, &raw const alpha, a as *const Self, stride_a, b as *const Self,
-                        stride_b, &raw const beta, c as *mut Self, stride_c,
+                        handle,
+                        op_a,
+                        op_b,
+                        m,
+                        n,
+                        k,
+                        &raw const alpha,
+                        a as *const Self,
+                        stride_a,
+                        b as *const Self,
+                        stride_b,
+                        &raw const beta,
+                        c as *mut Self,
+                        stride_c,
                     )
                 }
             }

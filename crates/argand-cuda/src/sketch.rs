@@ -181,11 +181,19 @@ impl<T: Real> CudaSketch<T> {
             let gradients: Vec<DeviceRows> = gradients.iter().map(part).collect();
             let cotangent = part(cotangent);
             match &self.map {
-                Kind::Product(product) => product
-                    .adjoint::<T>(&self.steps, stream, &inputs, &cotangent, &gradients, first, buffer, bad_row),
-                Kind::Cosine(cosine) => {
-                    cosine.adjoint::<T>(&self.steps, stream, &inputs[0], &cotangent, &gradients[0], first, buffer, bad_row)
+                Kind::Product(product) => {
+                    product.adjoint::<T>(&self.steps, stream, &inputs, &cotangent, &gradients, first, buffer, bad_row)
                 }
+                Kind::Cosine(cosine) => cosine.adjoint::<T>(
+                    &self.steps,
+                    stream,
+                    &inputs[0],
+                    &cotangent,
+                    &gradients[0],
+                    first,
+                    buffer,
+                    bad_row,
+                ),
             }
         })
     }
@@ -228,7 +236,11 @@ impl<T: Real> CudaSketch<T> {
             let argument = Argument::input(index, dims.len());
             Self::check_element(input, argument)?;
             if input.element != first.element {
-                return Err(Error::invalid(argument, format!("{}, as the first input", first.element.name()), input.element.name()));
+                return Err(Error::invalid(
+                    argument,
+                    format!("{}, as the first input", first.element.name()),
+                    input.element.name(),
+                ));
             }
             if input.columns != dim {
                 return Err(Error::invalid(argument, format!("{dim} columns"), input.columns));
@@ -318,7 +330,13 @@ impl<T: Real> CudaSketch<T> {
         Ok(tables)
     }
 
-    fn receive(slot: &Slot<T>, buffer: &Buffer, out: &mut RowsMut<'_, T>, first: usize, count: usize) -> Result<(), Error> {
+    fn receive(
+        slot: &Slot<T>,
+        buffer: &Buffer,
+        out: &mut RowsMut<'_, T>,
+        first: usize,
+        count: usize,
+    ) -> Result<(), Error> {
         let columns = out.columns();
         let mut values = vec![T::ZERO; count * columns];
         slot.stream.read(buffer, 0, &mut values)?;
@@ -342,7 +360,11 @@ impl<T: Real> FeatureMap<T> for CudaSketch<T> {
         let rows = check_shapes(self.input_dims(), inputs)?;
         if (out.rows(), out.columns()) != (rows, self.output_dim()) {
             let received = format!("{} x {}", out.rows(), out.columns());
-            return Err(Error::invalid(Argument::Out, format!("{rows} rows x {} columns", self.output_dim()), received));
+            return Err(Error::invalid(
+                Argument::Out,
+                format!("{rows} rows x {} columns", self.output_dim()),
+                received,
+            ));
         }
         let inputs = checked(inputs)?;
         let count = self.host_block(rows);
@@ -391,7 +413,13 @@ impl<T: Real> FeatureMap<T> for CudaSketch<T> {
             let values: Vec<T> = (first..first + now).flat_map(|row| cotangent.row(row)).copied().collect();
             slot.stream.write(&values, &slot.features, 0)?;
             slot.stream.synchronize()?;
-            let table = |address: u64, columns: usize| DeviceRows { address, element: T::ELEMENT, rows: now, columns, stride: columns };
+            let table = |address: u64, columns: usize| DeviceRows {
+                address,
+                element: T::ELEMENT,
+                rows: now,
+                columns,
+                stride: columns,
+            };
             let cotangent = table(slot.features.address(), self.output_dim());
             let outs: Vec<DeviceRows> =
                 results.iter().zip(self.input_dims()).map(|(buffer, &dim)| table(buffer.address(), dim)).collect();
@@ -410,13 +438,23 @@ impl<T: Real> CudaSketch<T> {
     ///
     /// # Errors
     /// As [`CudaSketch::transform_on`].
-    pub fn transform_pooled_on(&self, stream: &Stream, inputs: &[DeviceRows], starts: &[i64], out: &DeviceRows) -> Result<(), Error> {
+    pub fn transform_pooled_on(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        starts: &[i64],
+        out: &DeviceRows,
+    ) -> Result<(), Error> {
         let rows = self.check(inputs)?;
         let groups = starts.len().saturating_sub(1);
         self.check_features(out, groups, Argument::Out)?;
         let ends = starts.first() == Some(&0) && starts.last().is_some_and(|&last| usize::try_from(last) == Ok(rows));
         if !ends || !starts.is_sorted() {
-            return Err(Error::invalid(Argument::Rows, format!("groups that start at 0, end at {rows} and ascend"), "others"));
+            return Err(Error::invalid(
+                Argument::Rows,
+                format!("groups that start at 0, end at {rows} and ascend"),
+                "others",
+            ));
         }
         if groups == 0 {
             return Ok(());

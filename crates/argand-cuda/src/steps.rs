@@ -137,7 +137,14 @@ impl Steps {
     }
 
     /// One block per row, with work space in shared memory if it fits, and else in scratch memory.
-    fn per_row<T>(&self, kernel: &Kernel, stream: &Stream, rows: usize, numbers: usize, launch: impl Fn(&Kernel, Shape, View) -> Result<(), Error>) -> Result<(), Error> {
+    fn per_row<T>(
+        &self,
+        kernel: &Kernel,
+        stream: &Stream,
+        rows: usize,
+        numbers: usize,
+        launch: impl Fn(&Kernel, Shape, View) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let threads = (numbers / 4).next_power_of_two().clamp(32, 1024);
         let bytes = numbers * size_of::<T>();
         let most = 8 * self.device.info().multiprocessors;
@@ -150,23 +157,62 @@ impl Steps {
     }
 
     /// x̃ = (√γ x, √ν).
-    pub(crate) fn load_rows(&self, stream: &Stream, x: &DeviceRows, dim: usize, [root_gamma, root_coef0]: [f64; 2], out: View) -> Result<(), Error> {
-        let (element, stride, columns, wide, rows) = (x.element.code(), long(x.stride), int(x.columns), int(dim), long(x.rows));
-        self.load.launch(stream, self.for_each(x.rows * dim), arguments![x.address, element, stride, columns, wide, root_gamma, root_coef0, out, rows])
+    pub(crate) fn load_rows(
+        &self,
+        stream: &Stream,
+        x: &DeviceRows,
+        dim: usize,
+        [root_gamma, root_coef0]: [f64; 2],
+        out: View,
+    ) -> Result<(), Error> {
+        let (element, stride, columns, wide, rows) =
+            (x.element.code(), long(x.stride), int(x.columns), int(dim), long(x.rows));
+        self.load.launch(
+            stream,
+            self.for_each(x.rows * dim),
+            arguments![x.address, element, stride, columns, wide, root_gamma, root_coef0, out, rows],
+        )
     }
 
     /// The first columns of a plane of some width into every `step`-th column of a table.
-    pub(crate) fn store(&self, stream: &Stream, plane: View, [width, columns]: [usize; 2], factor: f64, out: &DeviceRows, [start, step]: [usize; 2], first_row: usize, bad_row: View) -> Result<(), Error> {
-        let (width, wide, element, stride, start, step) = (int(width), int(columns), out.element.code(), long(out.stride), int(start), int(step));
+    pub(crate) fn store(
+        &self,
+        stream: &Stream,
+        plane: View,
+        [width, columns]: [usize; 2],
+        factor: f64,
+        out: &DeviceRows,
+        [start, step]: [usize; 2],
+        first_row: usize,
+        bad_row: View,
+    ) -> Result<(), Error> {
+        let (width, wide, element, stride, start, step) =
+            (int(width), int(columns), out.element.code(), long(out.stride), int(start), int(step));
         let (rows, first) = (long(out.rows), long(first_row));
-        self.store.launch(stream, self.for_each(out.rows * columns), arguments![plane, width, wide, factor, out.address, element, stride, start, step, rows, first, bad_row])
+        self.store.launch(
+            stream,
+            self.for_each(out.rows * columns),
+            arguments![plane, width, wide, factor, out.address, element, stride, start, step, rows, first, bad_row],
+        )
     }
 
     /// Every `step`-th column of a table into a plane.
-    pub(crate) fn fetch(&self, stream: &Stream, table: &DeviceRows, [start, step]: [usize; 2], factor: f64, plane: View, columns: usize) -> Result<(), Error> {
+    pub(crate) fn fetch(
+        &self,
+        stream: &Stream,
+        table: &DeviceRows,
+        [start, step]: [usize; 2],
+        factor: f64,
+        plane: View,
+        columns: usize,
+    ) -> Result<(), Error> {
         let (element, stride, start, step) = (table.element.code(), long(table.stride), int(start), int(step));
         let (wide, rows) = (int(columns), long(table.rows));
-        self.fetch.launch(stream, self.for_each(table.rows * columns), arguments![table.address, element, stride, start, step, factor, plane, wide, rows])
+        self.fetch.launch(
+            stream,
+            self.for_each(table.rows * columns),
+            arguments![table.address, element, stride, start, step, factor, plane, wide, rows],
+        )
     }
 
     pub(crate) fn scale(&self, stream: &Stream, planes: Planes, factor: f64, count: usize) -> Result<(), Error> {
@@ -179,46 +225,134 @@ impl Steps {
         Ok(())
     }
 
-    pub(crate) fn multiply(&self, stream: &Stream, into: Planes, by: Planes, first: bool, count: usize) -> Result<(), Error> {
+    pub(crate) fn multiply(
+        &self,
+        stream: &Stream,
+        into: Planes,
+        by: Planes,
+        first: bool,
+        count: usize,
+    ) -> Result<(), Error> {
         let (first, numbers) = (i32::from(first), long(count));
         self.multiply.launch(stream, self.for_each(count), arguments![into.re, into.im, by.re, by.im, first, numbers])
     }
 
-    pub(crate) fn product(&self, stream: &Stream, into: Planes, a: Planes, b: Planes, count: usize) -> Result<(), Error> {
+    pub(crate) fn product(
+        &self,
+        stream: &Stream,
+        into: Planes,
+        a: Planes,
+        b: Planes,
+        count: usize,
+    ) -> Result<(), Error> {
         let numbers = long(count);
         self.product.launch(stream, self.for_each(count), arguments![into.re, into.im, a.re, a.im, b.re, b.im, numbers])
     }
 
-    pub(crate) fn side_by_side(&self, stream: &Stream, from: Planes, columns: usize, factor: f64, out: View, rows: usize) -> Result<(), Error> {
+    pub(crate) fn side_by_side(
+        &self,
+        stream: &Stream,
+        from: Planes,
+        columns: usize,
+        factor: f64,
+        out: View,
+        rows: usize,
+    ) -> Result<(), Error> {
         let (wide, height) = (int(columns), long(rows));
-        self.side_by_side.launch(stream, self.for_each(2 * rows * columns), arguments![from.re, from.im, wide, factor, out, height])
+        self.side_by_side.launch(
+            stream,
+            self.for_each(2 * rows * columns),
+            arguments![from.re, from.im, wide, factor, out, height],
+        )
     }
 
-    pub(crate) fn apart(&self, stream: &Stream, from: View, columns: usize, into: Planes, parts: usize, rows: usize) -> Result<(), Error> {
+    pub(crate) fn apart(
+        &self,
+        stream: &Stream,
+        from: View,
+        columns: usize,
+        into: Planes,
+        parts: usize,
+        rows: usize,
+    ) -> Result<(), Error> {
         let (wide, parts, height) = (int(columns), int(parts), long(rows));
-        self.apart.launch(stream, self.for_each(2 * rows * columns), arguments![from, wide, into.re, into.im, parts, height])
+        self.apart.launch(
+            stream,
+            self.for_each(2 * rows * columns),
+            arguments![from, wide, into.re, into.im, parts, height],
+        )
     }
 
-    pub(crate) fn srht<T: Real>(&self, stream: &Stream, x: Planes, tables: &SrhtTables, into: Planes, first: bool, rows: usize) -> Result<(), Error> {
+    pub(crate) fn srht<T: Real>(
+        &self,
+        stream: &Stream,
+        x: Planes,
+        tables: &SrhtTables,
+        into: Planes,
+        first: bool,
+        rows: usize,
+    ) -> Result<(), Error> {
         let SrhtTables { dim, padded, outputs, complex, turns, sampled, .. } = *tables;
         let numbers = padded * if complex { 2 } else { 1 };
-        let (dim, padded, outputs, complex, first, height) = (int(dim), int(padded), int(outputs), i32::from(complex), i32::from(first), long(rows));
+        let (dim, padded, outputs, complex, first, height) =
+            (int(dim), int(padded), int(outputs), i32::from(complex), i32::from(first), long(rows));
         self.per_row::<T>(&self.srht, stream, rows, numbers, |kernel, shape, global| {
-            kernel.launch(stream, shape, arguments![x.re, x.im, dim, padded, turns, sampled, outputs, complex, into.re, into.im, first, global, height])
+            kernel.launch(
+                stream,
+                shape,
+                arguments![
+                    x.re, x.im, dim, padded, turns, sampled, outputs, complex, into.re, into.im, first, global, height
+                ],
+            )
         })
     }
 
-    pub(crate) fn srht_transpose<T: Real>(&self, stream: &Stream, v: Planes, tables: &SrhtTables, gradient: Planes, rows: usize) -> Result<(), Error> {
+    pub(crate) fn srht_transpose<T: Real>(
+        &self,
+        stream: &Stream,
+        v: Planes,
+        tables: &SrhtTables,
+        gradient: Planes,
+        rows: usize,
+    ) -> Result<(), Error> {
         let SrhtTables { dim, padded, outputs, complex, turns, starts, order, .. } = *tables;
         let numbers = padded * if complex { 2 } else { 1 };
-        let (dim, padded, outputs, complex, height) = (int(dim), int(padded), int(outputs), i32::from(complex), long(rows));
+        let (dim, padded, outputs, complex, height) =
+            (int(dim), int(padded), int(outputs), i32::from(complex), long(rows));
         self.per_row::<T>(&self.srht_transpose, stream, rows, numbers, |kernel, shape, global| {
-            kernel.launch(stream, shape, arguments![v.re, v.im, outputs, starts, order, turns, dim, padded, complex, gradient.re, gradient.im, global, height])
+            kernel.launch(
+                stream,
+                shape,
+                arguments![
+                    v.re,
+                    v.im,
+                    outputs,
+                    starts,
+                    order,
+                    turns,
+                    dim,
+                    padded,
+                    complex,
+                    gradient.re,
+                    gradient.im,
+                    global,
+                    height
+                ],
+            )
         })
     }
 
     /// Signed sums: rows x outputs.
-    pub(crate) fn signed_sums<T: Real>(&self, stream: &Stream, x: View, dim: usize, codes: View, outputs: usize, sums: View, rows: usize) -> Result<(), Error> {
+    pub(crate) fn signed_sums<T: Real>(
+        &self,
+        stream: &Stream,
+        x: View,
+        dim: usize,
+        codes: View,
+        outputs: usize,
+        sums: View,
+        rows: usize,
+    ) -> Result<(), Error> {
         let (wide, count) = (int(dim), int(outputs));
         // As in the kernel: rows per block, and outputs per thread. A grid has at most 65535 blocks in its second direction.
         for first in (0..rows).step_by(8 * 65535) {
@@ -230,18 +364,46 @@ impl Steps {
         Ok(())
     }
 
-    pub(crate) fn combine(&self, stream: &Stream, sums: Planes, outputs: usize, complex: bool, halves: bool, into: Planes, first: bool, rows: usize) -> Result<(), Error> {
-        let (count, complex, halves, first, height) = (int(outputs), i32::from(complex), i32::from(halves), i32::from(first), long(rows));
-        self.combine.launch(stream, self.for_each(rows * outputs), arguments![sums.re, sums.im, count, complex, halves, into.re, into.im, first, height])
+    pub(crate) fn combine(
+        &self,
+        stream: &Stream,
+        sums: Planes,
+        outputs: usize,
+        complex: bool,
+        halves: bool,
+        into: Planes,
+        first: bool,
+        rows: usize,
+    ) -> Result<(), Error> {
+        let (count, complex, halves, first, height) =
+            (int(outputs), i32::from(complex), i32::from(halves), i32::from(first), long(rows));
+        self.combine.launch(
+            stream,
+            self.for_each(rows * outputs),
+            arguments![sums.re, sums.im, count, complex, halves, into.re, into.im, first, height],
+        )
     }
 
-    pub(crate) fn spread(&self, stream: &Stream, v: Planes, imaginary: bool, out: View, count: usize) -> Result<(), Error> {
+    pub(crate) fn spread(
+        &self,
+        stream: &Stream,
+        v: Planes,
+        imaginary: bool,
+        out: View,
+        count: usize,
+    ) -> Result<(), Error> {
         let (imaginary, numbers) = (i32::from(imaginary), long(count));
         self.spread.launch(stream, self.for_each(count), arguments![v.re, v.im, imaginary, out, numbers])
     }
 
     /// A Bᵀ, or C + A B.
-    pub(crate) fn dense<T: Real>(&self, stream: &Stream, form: Form, matrices: [View; 3], sizes: [usize; 3]) -> Result<(), Error> {
+    pub(crate) fn dense<T: Real>(
+        &self,
+        stream: &Stream,
+        form: Form,
+        matrices: [View; 3],
+        sizes: [usize; 3],
+    ) -> Result<(), Error> {
         if let Some(blas) = &self.blas {
             return blas.multiply::<T>(stream, form, matrices, sizes);
         }
@@ -258,22 +420,78 @@ impl Steps {
         Ok(())
     }
 
-    pub(crate) fn count_sketch(&self, stream: &Stream, x: Planes, dim: usize, [starts, order, turns]: [View; 3], outputs: usize, into: Planes, rows: usize) -> Result<(), Error> {
+    pub(crate) fn count_sketch(
+        &self,
+        stream: &Stream,
+        x: Planes,
+        dim: usize,
+        [starts, order, turns]: [View; 3],
+        outputs: usize,
+        into: Planes,
+        rows: usize,
+    ) -> Result<(), Error> {
         let (wide, count, height) = (int(dim), int(outputs), long(rows));
-        self.count_sketch.launch(stream, self.for_each(rows * outputs), arguments![x.re, x.im, wide, starts, order, turns, count, into.re, into.im, height])
+        self.count_sketch.launch(
+            stream,
+            self.for_each(rows * outputs),
+            arguments![x.re, x.im, wide, starts, order, turns, count, into.re, into.im, height],
+        )
     }
 
-    pub(crate) fn count_sketch_transpose(&self, stream: &Stream, v: Planes, outputs: usize, [buckets, turns]: [View; 2], dim: usize, gradient: Planes, rows: usize) -> Result<(), Error> {
+    pub(crate) fn count_sketch_transpose(
+        &self,
+        stream: &Stream,
+        v: Planes,
+        outputs: usize,
+        [buckets, turns]: [View; 2],
+        dim: usize,
+        gradient: Planes,
+        rows: usize,
+    ) -> Result<(), Error> {
         let (count, wide, height) = (int(outputs), int(dim), long(rows));
-        self.count_sketch_transpose.launch(stream, self.for_each(rows * dim), arguments![v.re, v.im, count, buckets, turns, wide, gradient.re, gradient.im, height])
+        self.count_sketch_transpose.launch(
+            stream,
+            self.for_each(rows * dim),
+            arguments![v.re, v.im, count, buckets, turns, wide, gradient.re, gradient.im, height],
+        )
     }
 
-    pub(crate) fn fourier<T: Real>(&self, stream: &Stream, source: Planes, tables: &FourierTables, which: Transform, into: Planes, first: bool, rows: usize) -> Result<(), Error> {
+    pub(crate) fn fourier<T: Real>(
+        &self,
+        stream: &Stream,
+        source: Planes,
+        tables: &FourierTables,
+        which: Transform,
+        into: Planes,
+        first: bool,
+        rows: usize,
+    ) -> Result<(), Error> {
         let FourierTables { length, padded, roots, chirp, filter } = *tables;
         let (length, numbers, padded) = (int(length), 2 * padded, int(padded));
-        let (inverse, reversed, first, height) = (i32::from(which.inverse), i32::from(which.from_frequencies), i32::from(first), long(rows));
+        let (inverse, reversed, first, height) =
+            (i32::from(which.inverse), i32::from(which.from_frequencies), i32::from(first), long(rows));
         self.per_row::<T>(&self.fourier, stream, rows, numbers, |kernel, shape, global| {
-            kernel.launch(stream, shape, arguments![source.re, source.im, length, padded, roots, chirp, filter, inverse, reversed, which.factor, into.re, into.im, first, global, height])
+            kernel.launch(
+                stream,
+                shape,
+                arguments![
+                    source.re,
+                    source.im,
+                    length,
+                    padded,
+                    roots,
+                    chirp,
+                    filter,
+                    inverse,
+                    reversed,
+                    which.factor,
+                    into.re,
+                    into.im,
+                    first,
+                    global,
+                    height
+                ],
+            )
         })
     }
 
@@ -288,19 +506,45 @@ impl Steps {
         self.cosines.launch(stream, self.for_each(count), arguments![angles, sines, numbers])
     }
 
-    pub(crate) fn cosine_cotangent(&self, stream: &Stream, [cosines, sines, of_cosines, of_sines]: [View; 4], count: usize) -> Result<(), Error> {
+    pub(crate) fn cosine_cotangent(
+        &self,
+        stream: &Stream,
+        [cosines, sines, of_cosines, of_sines]: [View; 4],
+        count: usize,
+    ) -> Result<(), Error> {
         let numbers = long(count);
-        self.cosine_cotangent.launch(stream, self.for_each(count), arguments![cosines, sines, of_cosines, of_sines, numbers])
+        self.cosine_cotangent.launch(
+            stream,
+            self.for_each(count),
+            arguments![cosines, sines, of_cosines, of_sines, numbers],
+        )
     }
 
-    pub(crate) fn across(&self, stream: &Stream, x: View, gradient: View, norms: View, dim: usize, rows: usize) -> Result<(), Error> {
+    pub(crate) fn across(
+        &self,
+        stream: &Stream,
+        x: View,
+        gradient: View,
+        norms: View,
+        dim: usize,
+        rows: usize,
+    ) -> Result<(), Error> {
         let (wide, height) = (int(dim), long(rows));
         let shape = Shape { grid: [rows.min(8 * self.device.info().multiprocessors), 1], threads: THREADS };
         self.across.launch(stream, shape, arguments![x, gradient, norms, wide, height])
     }
 
     /// Adds rows to the sums of their groups, of which there are fewer than 65536.
-    pub(crate) fn add_groups(&self, stream: &Stream, plane: View, columns: usize, starts: View, groups: usize, [first, rows]: [usize; 2], sums: View) -> Result<(), Error> {
+    pub(crate) fn add_groups(
+        &self,
+        stream: &Stream,
+        plane: View,
+        columns: usize,
+        starts: View,
+        groups: usize,
+        [first, rows]: [usize; 2],
+        sums: View,
+    ) -> Result<(), Error> {
         let (wide, count, first, height) = (int(columns), long(groups), long(first), long(rows));
         let shape = Shape { grid: [columns.div_ceil(THREADS), groups], threads: THREADS };
         self.add_groups.launch(stream, shape, arguments![plane, wide, starts, count, first, height, sums])

@@ -61,15 +61,32 @@ fn cases() -> Vec<Case> {
         }
     }
     // Beyond shared memory, and lengths of every fused kernel.
-    for (dim, features) in [(1, 8), (31, 100), (60, 256), (120, 130), (250, 512), (511, 1024), (1000, 4096), (2000, 512), (3000, 64), (40_000, 64)] {
+    for (dim, features) in [
+        (1, 8),
+        (31, 100),
+        (60, 256),
+        (120, 130),
+        (250, 512),
+        (511, 1024),
+        (1000, 4096),
+        (2000, 512),
+        (3000, 64),
+        (40_000, 64),
+    ] {
         for method in ["product-srht", "ctr-product-srht", "complex-tensor-srht"] {
             let method: Method = method.parse().expect("a method");
-            cases.push(Case { spec: Spec::polynomial(dim).with_degree(3).with_features(features).with_method(method), rows: 7 });
+            cases.push(Case {
+                spec: Spec::polynomial(dim).with_degree(3).with_features(features).with_method(method),
+                rows: 7,
+            });
         }
     }
     for features in [4096, 3000, 20_000] {
         let method = "tensor-sketch".parse().expect("a method");
-        cases.push(Case { spec: Spec::polynomial(50).with_degree(3).with_features(features).with_method(method), rows: 3 });
+        cases.push(Case {
+            spec: Spec::polynomial(50).with_degree(3).with_features(features).with_method(method),
+            rows: 3,
+        });
     }
     cases
 }
@@ -96,7 +113,8 @@ fn compare<T: Real>(tolerance: f64) {
         let tables = tables::<T>(&spec, rows);
         let inputs = views(&spec, &tables, rows);
         let want = drawn.sketch::<T>().expect("a sketch").transform(&inputs).expect("features");
-        let name = format!("{} {:?} D = {} p = {} {rows} rows", spec.method, spec.inputs, spec.features, spec.kernel.degree);
+        let name =
+            format!("{} {:?} D = {} p = {} {rows} rows", spec.method, spec.inputs, spec.features, spec.kernel.degree);
         let mut sketch = CudaSketch::<T>::new(&device, &drawn).expect("a sketch on the device");
         fused += usize::from(sketch.is_fused());
         for pass in 0..2 {

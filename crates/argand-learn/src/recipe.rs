@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use argand::draw::Drawn;
 use argand::{Argument, Error, FeatureMap, Input, OwnedRows, Rows, RowsMut, Scalar, Spec};
 use serde::{Deserialize, Serialize};
 
@@ -31,10 +32,21 @@ impl Recipe {
     /// # Errors
     /// As [`Spec::sketch`], and [`Error::Invalid`] if the preparation is for other tables.
     pub fn pipeline<T: Scalar>(&self) -> Result<Pipeline<T>, Error> {
-        let sketch = self.spec.sketch()?;
-        // Includes what was fitted on drawing.
-        let recipe = Self { preparation: self.preparation.clone(), spec: sketch.spec().clone() };
-        Pipeline::new(recipe, Box::new(sketch))
+        self.pipeline_on(|drawn| Ok(Box::new(drawn.sketch()?)))
+    }
+
+    /// Draws the sketch and hands it to a back end.
+    ///
+    /// # Errors
+    /// As [`Recipe::pipeline`], and those of the back end.
+    pub fn pipeline_on<T: Scalar>(
+        &self,
+        back_end: impl FnOnce(&Drawn) -> Result<Box<dyn FeatureMap<T>>, Error>,
+    ) -> Result<Pipeline<T>, Error> {
+        let drawn = self.spec.draw()?;
+        let map = back_end(&drawn)?;
+        // The drawn spec includes what was fitted on drawing.
+        Pipeline::new(Self { preparation: self.preparation.clone(), spec: drawn.spec }, map)
     }
 }
 

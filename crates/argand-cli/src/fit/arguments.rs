@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use argand_learn::Scaling;
 use argand_learn::online::TrainerOptions;
 
+use crate::device::DeviceArguments;
 use crate::failure::Failure;
 use crate::sketch::SketchArguments;
 
@@ -61,6 +62,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     pub(super) softmax: SoftmaxArguments,
+
+    #[command(flatten)]
+    pub(super) device: DeviceArguments,
 
     /// Number of threads [default: all cores].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]

@@ -67,6 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(validation) = &validation {
         validation.inputs(Some(dims))?;
     }
+    let device = arguments.device.open()?;
     // Create the file before the work to find a bad path at once.
     let file = AtomicFile::create(&arguments.output)?;
     let begun = Instant::now();
@@ -77,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         };
         let preparation = prepare(arguments.scaling, &training, dims, &task)?;
         let recipe = Recipe { preparation, spec: spec.clone() };
-        let pipeline = recipe.pipeline::<f32>().map_err(|error| Failure::argument(&error))?;
+        let pipeline = device.pipeline(&recipe).map_err(|error| Failure::argument(&error))?;
         // Includes what was fitted for spherical random features.
         let recipe = pipeline.recipe().clone();
         let work =
