@@ -231,6 +231,7 @@ arguments! {
     Gamma "gamma",
     Gradients "gradients",
     Gram "gram",
+    Groups "groups",
     InputDim "input_dim",
     Inputs "inputs",
     Kernel "kernel",
