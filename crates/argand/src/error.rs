@@ -285,6 +285,7 @@ arguments! {
     Gamma "gamma",
     Gradients "gradients",
     Gram "gram",
+    Groups "groups",
     InputDim "input_dim",
     Inputs "inputs",
     Kernel "kernel",

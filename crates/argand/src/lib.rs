@@ -37,7 +37,7 @@
 //! | [`Spec`] | what a sketch is, as plain data: kernel, inputs, features, method, seed; JSON by [`Spec::to_json`] | [`Spec::draw`] draws it |
 //! | [`Drawn`] | the random numbers, as plain data: joins, signs, sampled coordinates, buckets, weights row by row; the same spec gives the same ones on every machine, for `f32` and `f64` | [`Drawn::sketch`] makes it ready for this processor |
 //! | [`Sketch`] | a drawn sketch with the kernels that run it; [`Spec::sketch`] takes both steps at once | it is a [`FeatureMap`] |
-//! | [`FeatureMap`] | what everything else calls: [`transform`](FeatureMap::transform), [`transform_into`](FeatureMap::transform_into), [`vjp_into`](FeatureMap::vjp_into) | it reads [`Input`]s |
+//! | [`FeatureMap`] | what everything else calls: [`transform`](FeatureMap::transform), [`transform_into`](FeatureMap::transform_into), [`vjp_into`](FeatureMap::vjp_into), and sums over [`Groups`] of rows | it reads [`Input`]s |
 //! | [`Input`] | a table that is yours: [`Rows`] or [`SparseRows`], `f32` or `f64` | [`interop`] lends those of other libraries |
 //!
 //! A back end reads a [`Drawn`] and nothing else: see [`draw`].
@@ -91,6 +91,25 @@
 //! let mut gradient = [0.0; 3];
 //! sketch.vjp_into(&[input], Rows::new(&features, 1, 4096)?, &mut [RowsMut::new(&mut gradient, 1, 3)?])?;
 //! assert!(gradient.iter().zip(x).all(|(got, x)| (got - 28.0 * x).abs() < 2.0));
+//! # Ok::<(), argand::Error>(())
+//! ```
+//!
+//! ## Groups of rows
+//!
+//! [`transform_pooled`](FeatureMap::transform_pooled) adds up the features of consecutive rows that belong together, such as the
+//! positions of an image or the tokens of a text, and never stores those of single rows. Inner products of such sums approximate sums of
+//! kernels: at degree 2, this is compact bilinear pooling. [`vjp_pooled_into`](FeatureMap::vjp_pooled_into) is its adjoint.
+//!
+//! ```
+//! use argand::{FeatureMap, Groups, Rows, Spec};
+//!
+//! let tokens = [1.0, 0.0, 2.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]; // 3 rows of 3 numbers
+//! let texts = Groups::from_starts(&[0, 2, 3])?; // a text of 2 tokens, and one of 1
+//! let sketch = Spec::polynomial(3).with_degree(2).with_features(4096).sketch::<f64>()?;
+//! let pooled = sketch.transform_pooled(&[Rows::new(&tokens, 3, 3)?.into()], &texts)?;
+//!
+//! let estimate: f64 = pooled[..4096].iter().zip(&pooled[4096..]).map(|(a, b)| a * b).sum();
+//! assert!((estimate - 13.0).abs() < 1.2); // ⟨(1, 0, 2), (1, 1, 1)⟩² + ⟨(0, 1, 1), (1, 1, 1)⟩² = 9 + 4
 //! # Ok::<(), argand::Error>(())
 //! ```
 //!
@@ -180,7 +199,7 @@ pub mod verify;
 pub use draw::Drawn;
 pub use error::{Advice, Argument, Cause, DeviceFault, Error, FileFault};
 pub use map::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
-pub use rows::{Indices, Input, OwnedRows, Rows, RowsMut, SparseRows, check_finite, check_shapes, checked};
+pub use rows::{Groups, Indices, Input, OwnedRows, Rows, RowsMut, SparseRows, check_finite, check_shapes, checked};
 pub use scalar::Scalar;
 pub use spec::{Base, Field, InputDims, Kernel, Method, ProductMethod, Shape, Spec};
 

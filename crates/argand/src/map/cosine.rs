@@ -2,12 +2,13 @@
 
 use pulp::Arch;
 
+use super::pooled::Pooling;
 use super::{Map, first_bad, first_not_finite};
 use crate::draw;
 use crate::error::{Argument, Error};
 use crate::lanes::{self, Columns, LANES, Lane, LaneBuffer};
 use crate::projection::{Dense, Parts};
-use crate::rows::{Input, Rows, RowsMut};
+use crate::rows::{Groups, Input, Rows, RowsMut};
 use crate::scalar::Scalar;
 use crate::simd;
 use crate::spec::Spec;
@@ -204,6 +205,20 @@ impl<T: Scalar> Map<T> for Cosine<T> {
                 None
             },
         )
+    }
+
+    fn pool(
+        &self,
+        inputs: &[Input<'_, T>],
+        groups: &Groups,
+        out: RowsMut<'_, T>,
+        block_rows: usize,
+    ) -> Result<(), Error> {
+        let features = |scratch: &mut Scratch<T>, first: usize, out: RowsMut<'_, T>| {
+            self.block(&inputs[0], first, out, false, scratch);
+            Ok(())
+        };
+        Pooling { block_rows, scratch: &|_| self.scratch(), features: &features }.write(groups, out)
     }
 
     fn adjoint_bytes(&self) -> Option<u64> {

@@ -4,6 +4,7 @@
 
 mod adjoint;
 mod cosine;
+mod pooled;
 mod product;
 mod room;
 
@@ -16,7 +17,7 @@ use crate::draw::{self, Drawn};
 use crate::error::{Argument, Error};
 use crate::lanes::LANES;
 use crate::memory::untouched;
-use crate::rows::{self, Input, Rows, RowsMut};
+use crate::rows::{self, Groups, Input, Rows, RowsMut};
 use crate::scalar::Scalar;
 use crate::spec::{Method, Spec};
 
@@ -61,13 +62,94 @@ pub trait FeatureMap<T: Scalar>: Send + Sync {
     /// As [`FeatureMap::transform_into`].
     fn transform(&self, inputs: &[Input<'_, T>]) -> Result<Vec<T>, Error> {
         let rows = inputs.first().map_or(0, Input::rows);
-        let length = rows.checked_mul(self.output_dim()).ok_or_else(|| {
-            Error::invalid(Argument::Rows, format!("rows x {} that fit into memory", self.output_dim()), rows)
-        })?;
-        let mut features = untouched(length);
+        let mut features = new_rows(rows, self.output_dim())?;
         self.transform_into(inputs, RowsMut::new(&mut features, rows, self.output_dim())?)?;
         Ok(features)
     }
+
+    /// Pooled features: the sum of the features of the rows of each group, one row of `out` per group. An empty group gives zeros.
+    ///
+    /// # Formula
+    /// Ψ(X) = Σ_{x ∈ X} Φ(x). Inner products of sums approximate sums of kernels: E⟨Ψ(X), Ψ(Y)⟩ = Σ_{x ∈ X} Σ_{y ∈ Y} k(x, y). At
+    /// degree 2 this is compact bilinear pooling. The [front page](crate#groups-of-rows) has an example.
+    ///
+    /// # Reference
+    /// Gao, Beijbom, Zhang and Darrell, *Compact Bilinear Pooling* (2016).
+    ///
+    /// # Cost
+    /// That of the features and one addition for each. Features are computed in blocks of rows, in parallel, and added while in a
+    /// cache: memory is one block (up to 16 MiB, or 16 rows) and a few rows of sums per thread, whatever the number of rows. Sums are
+    /// taken in `f64`, in order within 128 rows of a group and then pairwise, and rounded once. They do not depend on the number of
+    /// threads, on the block size or on other groups, to the last bit.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for groups and shapes that do not fit and [`Error::NotFinite`] for inputs with NaN or infinity, both
+    /// before anything is written; [`Error::Overflow`] if a feature does not fit into `T`, with its row, or if a sum does not, with the
+    /// first row of its group.
+    fn transform_pooled_into(
+        &self,
+        inputs: &[Input<'_, T>],
+        groups: &Groups,
+        out: RowsMut<'_, T>,
+    ) -> Result<(), Error> {
+        pooled::check_shapes(self, inputs, groups, (Argument::Out, out.rows(), out.columns()))?;
+        pooled::transform(self, &rows::checked(inputs)?, groups, out)
+    }
+
+    /// As [`FeatureMap::transform_pooled_into`], into a new row-major buffer.
+    ///
+    /// # Errors
+    /// As [`FeatureMap::transform_pooled_into`].
+    fn transform_pooled(&self, inputs: &[Input<'_, T>], groups: &Groups) -> Result<Vec<T>, Error> {
+        let mut sums = new_rows(groups.count(), self.output_dim())?;
+        self.transform_pooled_into(inputs, groups, RowsMut::new(&mut sums, groups.count(), self.output_dim())?)?;
+        Ok(sums)
+    }
+
+    /// The adjoint of [`FeatureMap::transform_pooled_into`]: from the gradient with respect to the sums, one row per group, to that with
+    /// respect to each input.
+    ///
+    /// # Formula
+    /// gradient = (∂Φ(x)/∂x)ᵀ cotangent, for every row x with the cotangent of its group.
+    ///
+    /// # Cost
+    /// That of [`FeatureMap::vjp_into`]. A row of the cotangent is read again for every row of its group, and never repeated in memory.
+    ///
+    /// # Errors
+    /// As [`FeatureMap::vjp_into`], and [`Error::Invalid`] for groups that do not fit. Rows of the cotangent are counted in groups.
+    fn vjp_pooled_into(
+        &self,
+        inputs: &[Input<'_, T>],
+        groups: &Groups,
+        cotangent: Rows<'_, T>,
+        gradients: &mut [RowsMut<'_, T>],
+    ) -> Result<(), Error> {
+        pooled::check_shapes(self, inputs, groups, (Argument::Cotangent, cotangent.rows(), cotangent.columns()))?;
+        Input::from(cotangent).check_finite(Argument::Cotangent)?;
+        let of_groups: Vec<&[T]> = (0..groups.count()).map(|group| cotangent.row(group)).collect();
+        let repeated = Rows::repeated(&of_groups, groups, self.output_dim());
+        self.vjp_into(inputs, repeated.known_finite(), gradients)
+    }
+}
+
+/// Memory for rows that are all going to be written.
+fn new_rows<T: Scalar>(rows: usize, columns: usize) -> Result<Vec<T>, Error> {
+    let length = rows
+        .checked_mul(columns)
+        .ok_or_else(|| Error::invalid(Argument::Rows, format!("rows x {columns} that fit into memory"), rows))?;
+    Ok(untouched(length))
+}
+
+/// Checks the shape of a table of features, given with its name.
+fn check_features(
+    (argument, got_rows, got_columns): (Argument, usize, usize),
+    rows: usize,
+    columns: usize,
+) -> Result<(), Error> {
+    if (got_rows, got_columns) == (rows, columns) {
+        return Ok(());
+    }
+    Err(Error::invalid(argument, format!("{rows} rows x {columns} columns"), format!("{got_rows} x {got_columns}")))
 }
 
 /// The default memory limit of a sketch: 4 GiB.
@@ -104,6 +186,18 @@ pub trait Map<T: Scalar>: fmt::Debug + Send + Sync {
         streamed: bool,
     ) -> Option<usize>;
 
+    /// Writes the sums of the features of groups, computed in blocks of this many rows.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`].
+    fn pool(
+        &self,
+        inputs: &[Input<'_, T>],
+        groups: &Groups,
+        out: RowsMut<'_, T>,
+        block_rows: usize,
+    ) -> Result<(), Error>;
+
     /// Bytes of one thread's work space for [`Map::adjoint`]; `None` on overflow.
     fn adjoint_bytes(&self) -> Option<u64>;
 
@@ -131,6 +225,11 @@ fn first_bad<B: Send, S>(
             bad.map_init(scratch, |scratch, (number, block)| compute(scratch, number, block)).flatten().min()
         }
     }
+}
+
+/// The error for the first row that overflows, if there is one.
+fn overflow_at<T: Scalar>(row: Option<usize>) -> Result<(), Error> {
+    row.map_or(Ok(()), |row| Err(Error::Overflow { row, dtype: T::NAME }))
 }
 
 /// Only reached after an overflow.
@@ -272,17 +371,9 @@ impl<T: Scalar> Sketch<T> {
 
     fn check(&self, inputs: &[Input<'_, T>], features: (Argument, usize, usize)) -> Result<(), Error> {
         let rows = rows::check_shapes(self.spec.inputs.as_slice(), inputs)?;
-        let (argument, got_rows, got_columns) = features;
-        if (got_rows, got_columns) != (rows, self.output_dim()) {
-            let expected = format!("{rows} rows x {} columns", self.output_dim());
-            return Err(Error::invalid(argument, expected, format!("{got_rows} x {got_columns}")));
-        }
+        check_features(features, rows, self.output_dim())?;
         rows::check_finite(inputs)?;
         self.map.check(inputs)
-    }
-
-    fn overflow_at(row: Option<usize>) -> Result<(), Error> {
-        row.map_or(Ok(()), |row| Err(Error::Overflow { row, dtype: T::NAME }))
     }
 }
 
@@ -299,8 +390,20 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
         self.check(inputs, (Argument::Out, out.rows(), out.columns()))?;
         let rows = self.rows_together(out.rows());
         let streamed = out.rows() * out.columns() * size_of::<T>() > CACHED_BYTES;
-        let first_bad = self.map.transform(inputs, out, rows, streamed);
-        Self::overflow_at(first_bad)
+        overflow_at::<T>(self.map.transform(inputs, out, rows, streamed))
+    }
+
+    fn transform_pooled_into(
+        &self,
+        inputs: &[Input<'_, T>],
+        groups: &Groups,
+        out: RowsMut<'_, T>,
+    ) -> Result<(), Error> {
+        pooled::check_shapes(self, inputs, groups, (Argument::Out, out.rows(), out.columns()))?;
+        rows::check_finite(inputs)?;
+        self.map.check(inputs)?;
+        let block_rows = pooled::rows_within::<T>(CACHED_BYTES, self.output_dim(), self.block_rows);
+        self.map.pool(inputs, groups, out, block_rows)
     }
 
     fn vjp_into(
@@ -338,7 +441,6 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
                 tile.push(part);
             }
         }
-        let first_bad = self.map.adjoint(inputs, &cotangent, tiles);
-        Self::overflow_at(first_bad)
+        overflow_at::<T>(self.map.adjoint(inputs, &cotangent, tiles))
     }
 }

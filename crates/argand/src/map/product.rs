@@ -2,12 +2,14 @@
 
 use pulp::Arch;
 
+use super::pooled::Pooling;
 use super::room::Room;
-use super::{Map, first_bad, first_not_finite};
+use super::{Map, first_bad, first_not_finite, overflow_at};
 use crate::draw::{self, Draw, Join, Operand, Projection, Source};
+use crate::error::Error;
 use crate::lanes::{self, LANES, Lane, LaneBuffer};
 use crate::projection::{Fused, FusedBuilder, FusedScratch, Operator, Parts, SparseTile, Vectors, Workspace};
-use crate::rows::{Input, Rows, RowsMut};
+use crate::rows::{Groups, Input, Rows, RowsMut};
 use crate::scalar::Scalar;
 use crate::simd;
 use crate::spec::{Field, InputDims, ProductMethod, Spec};
@@ -326,6 +328,19 @@ impl<T: Scalar> Map<T> for Product<T> {
             || self.scratch(most),
             |scratch, number, out| self.block(inputs, number * block_rows, out, streamed, scratch),
         )
+    }
+
+    fn pool(
+        &self,
+        inputs: &[Input<'_, T>],
+        groups: &Groups,
+        out: RowsMut<'_, T>,
+        block_rows: usize,
+    ) -> Result<(), Error> {
+        let features = |scratch: &mut Scratch<T>, first: usize, out: RowsMut<'_, T>| {
+            overflow_at::<T>(self.block(inputs, first, out, false, scratch))
+        };
+        Pooling { block_rows, scratch: &|rows| self.scratch(rows), features: &features }.write(groups, out)
     }
 
     fn adjoint_bytes(&self) -> Option<u64> {

@@ -2,6 +2,7 @@
 //!
 //! Numbers are checked once: a view that [`Input::checked`] has looked at remembers that its numbers are finite, and so do its slices.
 
+mod groups;
 mod input;
 mod owned;
 mod sparse;
@@ -12,6 +13,7 @@ use crate::error::{Argument, Error};
 #[cfg(any(feature = "ndarray", feature = "faer"))]
 use crate::interop;
 
+pub use groups::Groups;
 pub use input::{Input, check_finite, check_shapes, checked};
 pub use owned::OwnedRows;
 pub use sparse::{Indices, SparseRows};
@@ -36,6 +38,8 @@ enum Numbers<'a, T> {
     Array(interop::ndarray::ArrayRows<'a, T>),
     #[cfg(feature = "faer")]
     Matrix(interop::faer::MatrixRows<'a, T>),
+    /// Row `i` is that of the group of row `first + i`.
+    Repeated { of_groups: &'a [&'a [T]], groups: &'a Groups, first: usize },
 }
 
 /// As [`Rows`], to be written.
@@ -112,6 +116,12 @@ impl<'a, T> Rows<'a, T> {
         Self { numbers: Numbers::Matrix(matrix), rows, columns, finite: false }
     }
 
+    /// One row per group, repeated for all rows of its group without a copy.
+    pub(crate) fn repeated(of_groups: &'a [&'a [T]], groups: &'a Groups, columns: usize) -> Self {
+        let numbers = Numbers::Repeated { of_groups, groups, first: 0 };
+        Self { numbers, rows: groups.rows(), columns, finite: false }
+    }
+
     /// The same rows, whose numbers are known to be finite: they are not looked at again. This is for numbers that are finite by
     /// construction, such as features; [`Input::checked`] is for all others.
     #[must_use]
@@ -142,6 +152,7 @@ impl<'a, T> Rows<'a, T> {
             Numbers::Array(array) => array.row(index),
             #[cfg(feature = "faer")]
             Numbers::Matrix(matrix) => matrix.row(index),
+            Numbers::Repeated { of_groups, groups, first } => of_groups[groups.of_row(first + index)],
         }
     }
 
@@ -158,6 +169,9 @@ impl<'a, T> Rows<'a, T> {
             Numbers::Array(array) => Numbers::Array(array.slice(range)),
             #[cfg(feature = "faer")]
             Numbers::Matrix(matrix) => Numbers::Matrix(matrix.slice(range)),
+            Numbers::Repeated { of_groups, groups, first } => {
+                Numbers::Repeated { of_groups, groups, first: first + range.start }
+            }
         };
         Self { numbers, rows, ..*self }
     }
@@ -265,7 +279,7 @@ impl<'a, T> RowsMut<'a, T> {
     }
 
     /// The first rows and the others.
-    fn split_at(self, rows: usize) -> (Self, Self) {
+    pub(crate) fn split_at(self, rows: usize) -> (Self, Self) {
         let Self { numbers, rows: all, columns } = self;
         let (first, rest) = match numbers {
             NumbersMut::Slice { data, stride } => {
@@ -318,6 +332,19 @@ mod tests {
             block.row_mut(0).fill(0.0);
         }
         assert_eq!(data, [0.0, 0.0, 0.0, 3.0, 4.0, 5.0, 6.0, 7.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn rows_are_repeated_for_their_groups() {
+        let data: Vec<f64> = (0..6).map(f64::from).collect();
+        let of_groups: Vec<&[f64]> = data.chunks(2).collect();
+        let groups = Groups::from_starts(&[0, 2, 2, 5]).unwrap();
+        let repeated = Rows::repeated(&of_groups, &groups, 2);
+        assert_eq!((repeated.rows(), repeated.columns()), (5, 2));
+        let slice = repeated.slice(1..4);
+        assert_eq!((slice.rows(), slice.row(0), slice.row(2)), (3, &data[..2], &data[4..]));
+        let runs: Vec<&[f64]> = slice.slice(0..2).runs(0..2).collect();
+        assert_eq!(runs, [&data[..2], &data[4..]]);
     }
 
     #[test]
