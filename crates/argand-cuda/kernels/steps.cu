@@ -501,15 +501,3 @@ KERNEL across(const T* x, T* gradient, const double* norms, int dim, i64 rows) {
         }
     }
 }
-
-// Sums of groups of rows of features: `starts` are the first rows of the groups. A column per thread, rows in order.
-KERNEL add_groups(const T* plane, int columns, const i64* starts, i64 groups, i64 first_row, i64 rows, T* sums) {
-    const i64 group = blockIdx.y;
-    const i64 begin = starts[group] > first_row ? starts[group] : first_row;
-    const i64 end = starts[group + 1] < first_row + rows ? starts[group + 1] : first_row + rows;
-    for (int column = blockIdx.x * blockDim.x + threadIdx.x; column < columns; column += gridDim.x * blockDim.x) {
-        T sum = sums[group * columns + column];
-        for (i64 row = begin; row < end; row++) sum += plane[(row - first_row) * columns + column];
-        sums[group * columns + column] = sum;
-    }
-}

@@ -24,12 +24,11 @@ struct Handle(sys::cublasHandle_t);
 // SAFETY: the handle is used by one thread at a time.
 unsafe impl Send for Handle {}
 
-/// A product of row-major matrices: C = A Bᵀ, C = C + A B, or C = C + Aᵀ B.
+/// A product of row-major matrices: C = A Bᵀ, or C = C + A B.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     ByTransposed,
     Add,
-    AddTransposedBy,
 }
 
 impl Blas {
@@ -68,7 +67,6 @@ impl Blas {
         let ((op_b, stride_b), (op_a, stride_a), beta) = match form {
             Form::ByTransposed => ((transposed, inner), (plain, inner), 0.0),
             Form::Add => ((plain, columns), (plain, inner), 1.0),
-            Form::AddTransposedBy => ((plain, columns), (transposed, rows), 1.0),
         };
         let (alpha, beta) = (T::from_f64(1.0), T::from_f64(beta));
         // SAFETY: the matrices lie in buffers of the caller's, with these sizes; the handle is locked.

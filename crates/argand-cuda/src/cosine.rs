@@ -1,5 +1,7 @@
 //! Spherical random features on a device.
 
+#![allow(clippy::too_many_arguments, reason = "steps have many")]
+
 use argand::Error;
 use argand::draw;
 use rayon::prelude::*;

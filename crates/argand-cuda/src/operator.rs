@@ -1,5 +1,7 @@
 //! Projections in device memory.
 
+#![allow(clippy::too_many_arguments, reason = "steps have many")]
+
 use std::sync::OnceLock;
 
 use argand::Base;

@@ -8,6 +8,9 @@
 /// Groups of banks, and lanes that read at a time.
 const BANKS: usize = 8;
 
+/// From one slot of a group of banks to the next.
+const STEP: u16 = 8;
+
 /// Random exchanges tried per value.
 const TRIES: usize = 500;
 
@@ -66,7 +69,7 @@ struct Search {
 
 impl Search {
     fn new(values: usize, accesses: impl Iterator<Item = Vec<usize>>) -> Self {
-        let bank: Vec<u8> = (0..values).map(|value| (value % BANKS) as u8).collect();
+        let bank: Vec<u8> = (0..8_u8).cycle().take(values).collect();
         let mut accesses_of: Vec<Vec<u32>> = vec![Vec::new(); values];
         let mut load = Vec::new();
         for (number, access) in (0_u32..).zip(accesses) {
@@ -111,11 +114,11 @@ impl Search {
 
     /// Slots of each bank in ascending order: exchanges keep the banks equally full.
     fn slots(&self) -> Vec<u16> {
-        let mut next: [u16; BANKS] = std::array::from_fn(|bank| bank as u16);
+        let mut next: [u16; BANKS] = [0, 1, 2, 3, 4, 5, 6, 7];
         let slot = |&bank: &u8| {
             let next = &mut next[usize::from(bank)];
             let slot = *next;
-            *next += BANKS as u16;
+            *next += STEP;
             slot
         };
         self.bank.iter().map(slot).collect()
@@ -139,11 +142,11 @@ mod tests {
 
     #[test]
     fn every_value_has_a_slot_of_its_own() {
-        for values in [32, 1024, 2048] {
-            let sampled: Vec<u32> = sampled().into_iter().filter(|&value| value < values).collect();
-            let mut slots = places(values as usize, &sampled, Vec::new(), 1);
+        for values in [32_u16, 1024, 2048] {
+            let sampled: Vec<u32> = sampled().into_iter().filter(|&value| value < u32::from(values)).collect();
+            let mut slots = places(usize::from(values), &sampled, Vec::new(), 1);
             slots.sort_unstable();
-            assert!(slots.iter().copied().eq(0..values as u16));
+            assert!(slots.iter().copied().eq(0..values));
         }
     }
 

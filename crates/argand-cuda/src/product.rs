@@ -1,5 +1,7 @@
 //! Products of projections on a device, one step at a time: every shape, base and field, and the adjoint.
 
+#![allow(clippy::too_many_arguments, reason = "steps have many")]
+
 use argand::draw::{Join, Product as DrawnProduct, Source, Values};
 use argand::{Error, Field, InputDims, Spec};
 

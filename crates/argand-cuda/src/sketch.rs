@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 
 use argand::draw::{Drawn, Map};
-use argand::{Argument, Error, FeatureMap, Input, Rows, RowsMut, Spec, check_shapes, checked};
+use argand::{Argument, Error, FeatureMap, Groups, Input, Rows, RowsMut, Spec, check_shapes, checked};
 
 use crate::cosine::Cosine;
-use crate::driver::{Buffer, Device, Stream, View};
+use crate::driver::{Buffer, Device, Stream};
 use crate::fused::Fused;
 use crate::product::Product;
 use crate::real::Real;
@@ -54,7 +54,7 @@ pub struct CudaSketch<T> {
 
 #[derive(Debug)]
 enum Kind {
-    Product(Product),
+    Product(Box<Product>),
     Cosine(Cosine),
 }
 
@@ -67,7 +67,7 @@ impl<T: Real> CudaSketch<T> {
         let (map, fused) = match &drawn.map {
             Map::Product(product) => {
                 let fused = if T::ELEMENT == Element::F32 { Fused::new(device, &drawn.spec, product)? } else { None };
-                (Kind::Product(Product::new::<T>(device, &drawn.spec, product)?), fused)
+                (Kind::Product(Box::new(Product::new::<T>(device, &drawn.spec, product)?)), fused)
             }
             Map::Cosine(cosine) => (Kind::Cosine(Cosine::new::<T>(device, cosine)?), None),
             _ => {
@@ -434,36 +434,31 @@ impl<T: Real> FeatureMap<T> for CudaSketch<T> {
 }
 
 impl<T: Real> CudaSketch<T> {
-    /// Queues the sums of the features of groups of rows. Group g has the rows from `starts[g]` to `starts[g + 1]`.
+    /// Queues the sums of the features of groups of rows, which are never written row by row.
     ///
     /// # Errors
-    /// As [`CudaSketch::transform_on`].
+    /// As [`CudaSketch::transform_on`], and [`Error::Invalid`] for other sketches than flat ones of SRHTs.
     pub fn transform_pooled_on(
         &self,
         stream: &Stream,
         inputs: &[DeviceRows],
-        starts: &[i64],
+        groups: &Groups,
         out: &DeviceRows,
     ) -> Result<(), Error> {
         let rows = self.check(inputs)?;
-        let groups = starts.len().saturating_sub(1);
-        self.check_features(out, groups, Argument::Out)?;
-        let ends = starts.first() == Some(&0) && starts.last().is_some_and(|&last| usize::try_from(last) == Ok(rows));
-        if !ends || !starts.is_sorted() {
-            return Err(Error::invalid(
-                Argument::Rows,
-                format!("groups that start at 0, end at {rows} and ascend"),
-                "others",
-            ));
+        if groups.rows() != rows {
+            return Err(Error::invalid(Argument::Groups, format!("groups of {rows} rows"), groups.rows()));
         }
-        if groups == 0 {
+        self.check_features(out, groups.count(), Argument::Out)?;
+        if groups.count() == 0 {
             return Ok(());
         }
         let Some(fused) = &self.fused else {
             return Err(Error::invalid(Argument::Method, "a flat SRHT sketch, to pool on a GPU", self.spec.method));
         };
-        let buffer = stream.scratch(size_of_val(starts))?;
-        stream.write(starts, &buffer, 0)?;
-        fused.transform_pooled(stream, inputs, self.roots(), buffer.at::<i64>(0), out, View(self.bad_row.address()))
+        let starts: Vec<u64> = groups.starts().iter().map(|&start| start as u64).collect();
+        let buffer = stream.scratch(size_of_val(&starts[..]))?;
+        stream.write(&starts, &buffer, 0)?;
+        fused.transform_pooled(stream, inputs, self.roots(), buffer.at::<u64>(0), out, self.bad_row.at::<u64>(0))
     }
 }

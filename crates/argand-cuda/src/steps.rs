@@ -1,5 +1,7 @@
 //! The host side of `steps.cu`: one function per kernel, with its arguments by type and in its order.
 
+#![allow(clippy::too_many_arguments, reason = "kernels have many")]
+
 use argand::Error;
 
 use crate::blas::{Blas, Form};
@@ -51,7 +53,6 @@ pub(crate) struct Steps {
     cosines: Kernel,
     cosine_cotangent: Kernel,
     across: Kernel,
-    add_groups: Kernel,
 }
 
 const THREADS: usize = 256;
@@ -126,7 +127,6 @@ impl Steps {
             cosines: kernel("cosines")?,
             cosine_cotangent: kernel("cosine_cotangent")?,
             across: kernel("across")?,
-            add_groups: kernel("add_groups")?,
         })
     }
 
@@ -532,21 +532,5 @@ impl Steps {
         let (wide, height) = (int(dim), long(rows));
         let shape = Shape { grid: [rows.min(8 * self.device.info().multiprocessors), 1], threads: THREADS };
         self.across.launch(stream, shape, arguments![x, gradient, norms, wide, height])
-    }
-
-    /// Adds rows to the sums of their groups, of which there are fewer than 65536.
-    pub(crate) fn add_groups(
-        &self,
-        stream: &Stream,
-        plane: View,
-        columns: usize,
-        starts: View,
-        groups: usize,
-        [first, rows]: [usize; 2],
-        sums: View,
-    ) -> Result<(), Error> {
-        let (wide, count, first, height) = (int(columns), long(groups), long(first), long(rows));
-        let shape = Shape { grid: [columns.div_ceil(THREADS), groups], threads: THREADS };
-        self.add_groups.launch(stream, shape, arguments![plane, wide, starts, count, first, height, sums])
     }
 }

@@ -77,7 +77,7 @@ impl DeviceRows {
         if rows > 1 && stride < columns {
             return Err(Error::invalid(Argument::Rows, format!("rows at least {columns} numbers apart"), stride));
         }
-        if address % element.bytes() as u64 != 0 || (address == 0 && rows * columns > 0) {
+        if !address.is_multiple_of(element.bytes() as u64) || (address == 0 && rows > 0 && columns > 0) {
             let expected = format!("an address that {} numbers can have", element.name());
             return Err(Error::invalid(Argument::Data, expected, address));
         }

@@ -1,7 +1,10 @@
 //! Every method on a GPU beside the processor. Without a GPU, each test says so and passes: `make test-gpu` needs one.
 
-use argand::{Base, Error, FeatureMap, InputDims, Kernel, Method, Rows, Scalar, Spec};
-use argand_cuda::{CudaSketch, Device, Real};
+#![allow(unsafe_code, reason = "views of own device buffers")]
+
+use argand::{Base, Error, FeatureMap, Groups, InputDims, Kernel, Method, Rows, Scalar, Spec};
+use argand_cuda::{Buffer, CudaSketch, Device, DeviceRows, Element, Real};
+use half::{bf16, f16};
 
 fn device() -> Option<Device> {
     match Device::open(0) {
@@ -163,6 +166,102 @@ fn features_and_gradients_are_the_processors_in_single_precision() {
 #[test]
 fn features_and_gradients_are_the_processors_in_double_precision() {
     compare::<f64>(1e-12);
+}
+
+/// A table in a buffer of its own.
+fn view(buffer: &Buffer, element: Element, rows: usize, columns: usize) -> DeviceRows {
+    assert!(buffer.bytes() >= rows * columns * element.bytes());
+    // SAFETY: the buffer is long enough, and outlives the work in these tests.
+    unsafe { DeviceRows::from_address(buffer.address(), element, rows, columns, columns) }.expect("a table")
+}
+
+/// float16 and bfloat16 in and out, beside the features of the rounded rows.
+#[test]
+fn halves_are_rounded_features_of_rounded_rows() {
+    let Some(device) = device() else { return };
+    let stream = device.stream().expect("a stream");
+    for method in ["ctr-product-srht", "product-srht", "complex-product-srht", "gaussian", "tensor-sketch"] {
+        for (rows, dim, features) in [(9, 100, 96), (6, 1024, 4096), (5, 33, 50)] {
+            let spec = Spec::polynomial(dim)
+                .with_degree(3)
+                .with_features(features)
+                .with_method(method.parse().expect("a method"));
+            let drawn = spec.draw().expect("a sketch");
+            let sketch = CudaSketch::<f32>::new(&device, &drawn).expect("a sketch");
+            // Multiples of 1/64 below 1 are exact in both types.
+            let x: Vec<f32> = numbers::<f32>(5, rows * dim).iter().map(|value| (value * 64.0).trunc() / 64.0).collect();
+            let want = drawn
+                .sketch::<f32>()
+                .expect("a sketch")
+                .transform(&[Rows::new(&x, rows, dim).expect("a table").into()])
+                .expect("features");
+            for element in [Element::F16, Element::Bf16] {
+                let bits: Vec<u16> = x.iter().map(|&value| encode(element, value)).collect();
+                let (x, out) =
+                    (device.upload(&bits).expect("memory"), device.allocate(rows * features * 2).expect("memory"));
+                sketch
+                    .transform_on(&stream, &[view(&x, element, rows, dim)], &view(&out, element, rows, features))
+                    .expect("queued");
+                sketch.finish(&stream).expect("features");
+                let mut got = vec![0_u16; rows * features];
+                out.read(&mut got).expect("a copy");
+                let unit = if element == Element::F16 { 1.0 / 1024.0 } else { 1.0 / 128.0 };
+                for (got, want) in got.iter().zip(&want) {
+                    let got = decode(element, *got);
+                    assert!(
+                        (got - want).abs() <= unit * want.abs() + 1e-6 + 1e-5 * 64.0,
+                        "{method} {element:?}: {got} {want}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn encode(element: Element, value: f32) -> u16 {
+    if element == Element::F16 { f16::from_f32(value).to_bits() } else { bf16::from_f32(value).to_bits() }
+}
+
+fn decode(element: Element, bits: u16) -> f32 {
+    if element == Element::F16 { f16::from_bits(bits).to_f32() } else { bf16::from_bits(bits).to_f32() }
+}
+
+#[test]
+fn pooled_features_are_sums() {
+    let Some(device) = device() else { return };
+    let stream = device.stream().expect("a stream");
+    for method in ["ctr-product-srht", "product-srht", "complex-tensor-srht"] {
+        for (dim, features, starts) in
+            [(60, 128, vec![0, 5, 5, 12, 40]), (512, 8192, vec![0, 33, 64]), (20, 50, vec![0, 1])]
+        {
+            let groups = Groups::from_starts(&starts).expect("groups");
+            let (rows, count) = (groups.rows(), groups.count());
+            let spec = Spec::polynomial(dim)
+                .with_degree(2)
+                .with_features(features)
+                .with_method(method.parse().expect("a method"));
+            let drawn = spec.draw().expect("a sketch");
+            let x = numbers::<f32>(7, rows * dim);
+            let inputs = [Rows::new(&x, rows, dim).expect("a table").into()];
+            let want = drawn.sketch::<f32>().expect("a sketch").transform_pooled(&inputs, &groups).expect("features");
+            let sketch = CudaSketch::<f32>::new(&device, &drawn).expect("a sketch");
+            let (x, out) = (device.upload(&x).expect("memory"), device.allocate(count * features * 4).expect("memory"));
+            sketch
+                .transform_pooled_on(
+                    &stream,
+                    &[view(&x, Element::F32, rows, dim)],
+                    &groups,
+                    &view(&out, Element::F32, count, features),
+                )
+                .expect("queued");
+            sketch.finish(&stream).expect("features");
+            let mut got = vec![0.0_f32; count * features];
+            out.read(&mut got).expect("a copy");
+            let scale = largest(&want);
+            let worst = want.iter().zip(&got).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max) / scale;
+            assert!(worst < 1e-5, "{method} {dim} {features}: {worst:e}");
+        }
+    }
 }
 
 #[test]

@@ -322,3 +322,26 @@ fn killed_it_leaves_nothing() {
     assert_eq!(names_after_death(&[], "z.csv", terminate), ["x.npy"]);
     assert_eq!(names_after_death(&["z.parquet"], "z.parquet", terminate), ["x.npy", "z.parquet"]);
 }
+
+/// Without a GPU the list says why there is none; it never fails.
+#[test]
+fn devices_are_listed() {
+    let workspace = Workspace::with_table();
+    let answer = workspace.succeed("info --devices");
+    assert!(answer.stdout.starts_with("cpu ") && answer.stdout.contains("\ncuda"), "{}", answer.stdout);
+}
+
+/// The same bytes on the first GPU, if there is one, and otherwise an error before anything is written.
+#[test]
+fn a_gpu_gives_the_same_file() {
+    let workspace = Workspace::with_table();
+    let answer = workspace.run("transform x.npy -o gpu.npy --features 64 --device cuda");
+    if answer.code == Some(0) {
+        workspace.succeed("transform x.npy -o cpu.npy --features 64");
+        assert_eq!(workspace.read("gpu.npy"), workspace.read("cpu.npy"));
+    } else {
+        assert_eq!(answer.code, Some(2), "{}", answer.stderr);
+        assert!(answer.stderr.contains("--device: cuda"), "{}", answer.stderr);
+        assert!(!workspace.path("gpu.npy").exists());
+    }
+}
