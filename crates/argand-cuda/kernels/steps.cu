@@ -175,25 +175,35 @@ KERNEL srht_transpose(const T* v_re, const T* v_im, int outputs, const u32* star
 
 // Signed sums by table lookup, in the processor's order: groups of six coordinates, four groups at a time.
 // `codes` has, for every block of 24 coordinates and every row of W, the negative signs of the four groups.
-enum { GROUP = 6, SUMS = 64, GROUPS = 4, SIGN_ROWS = 8, SIGN_OUTPUTS = 4 };
+//
+// A block of 256 threads takes eight rows and, for each thread, several rows of W: as many sums as fit into registers.
+enum { GROUP = 6, SUMS = 64, GROUPS = 4, BLOCK = GROUP * GROUPS, SIGN_ROWS = 8, SIGN_OUTPUTS = sizeof(T) == 4 ? 8 : 4 };
 
 KERNEL signed_sums(const T* x, int dim, const uchar4* codes, int outputs, T* sums, i64 rows) {
-    __shared__ T tables[GROUPS * SUMS][SIGN_ROWS];
-    const int blocks = (dim + GROUPS * GROUP - 1) / (GROUPS * GROUP);
+    __shared__ T tables[GROUPS * SUMS][SIGN_ROWS], own[BLOCK][SIGN_ROWS];
+    const int blocks = (dim + BLOCK - 1) / BLOCK;
+    // Each thread makes the eight sums of one row and group whose last three signs are those of `eight`.
+    const int row = threadIdx.x % SIGN_ROWS, eight = threadIdx.x / SIGN_ROWS % 8, group = threadIdx.x / SUMS;
     const i64 first_row = (i64)blockIdx.y * SIGN_ROWS;
     const int first_output = blockIdx.x * blockDim.x * SIGN_OUTPUTS + threadIdx.x;
     T totals[SIGN_OUTPUTS][SIGN_ROWS] = {};
     for (int block = 0; block < blocks; block++) {
-        for (int entry = threadIdx.x; entry < GROUPS * SUMS * SIGN_ROWS; entry += blockDim.x) {
-            const int row = entry % SIGN_ROWS, sum = entry / SIGN_ROWS, group = sum / SUMS, signs = sum % SUMS;
-            T value[GROUP];
+        if (threadIdx.x < BLOCK * SIGN_ROWS) {
+            const int at = block * BLOCK + threadIdx.x % BLOCK;
+            const i64 from = first_row + threadIdx.x / BLOCK;
+            own[threadIdx.x % BLOCK][threadIdx.x / BLOCK] = at < dim && from < rows ? x[from * dim + at] : T(0);
+        }
+        __syncthreads();
+        T value[GROUP];
 #pragma unroll
-            for (int k = 0; k < GROUP; k++) {
-                const int at = (block * GROUPS + group) * GROUP + k;
-                const T entry = at < dim && first_row + row < rows ? x[(first_row + row) * dim + at] : T(0);
-                value[k] = (signs >> k) & 1 ? -entry : entry;
-            }
-            tables[sum][row] = ((value[0] + value[1]) + value[2]) + ((value[3] + value[4]) + value[5]);
+        for (int k = 0; k < GROUP; k++) value[k] = own[group * GROUP + k][row];
+#pragma unroll
+        for (int k = 3; k < GROUP; k++) value[k] = (eight >> (k - 3)) & 1 ? -value[k] : value[k];
+        const T high = (value[3] + value[4]) + value[5], sum = value[0] + value[1], difference = value[0] - value[1];
+#pragma unroll
+        for (int one = 0; one < 8; one++) {
+            const T pair = (one & 3) == 0 ? sum : (one & 3) == 1 ? -difference : (one & 3) == 2 ? difference : -sum;
+            tables[group * SUMS + 8 * eight + one][row] = (one & 4 ? pair - value[2] : pair + value[2]) + high;
         }
         __syncthreads();
 #pragma unroll

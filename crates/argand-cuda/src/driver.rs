@@ -317,6 +317,29 @@ impl Stream {
             .map_err(|error| self.device.failed(error))
     }
 
+    /// Queues a copy of the first numbers to a buffer. The caller waits for the stream before it changes or drops them.
+    pub(crate) fn send<T: Plain>(&self, numbers: &mut Pinned<T>, count: usize, buffer: &Buffer) -> Result<(), Error> {
+        self.write(&numbers.numbers()[..count], buffer, 0)
+    }
+
+    /// Queues a copy from a buffer to the first numbers. The caller waits for the stream before it reads or drops them.
+    pub(crate) fn receive<T: Plain>(
+        &self,
+        buffer: &Buffer,
+        numbers: &mut Pinned<T>,
+        count: usize,
+    ) -> Result<(), Error> {
+        assert!(count * size_of::<T>() <= buffer.bytes, "numbers come from their buffer");
+        self.device.bind()?;
+        let into = &mut numbers.numbers()[..count];
+        if into.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the range lies in the buffer, and the caller keeps the numbers until the stream has been waited for.
+        unsafe { result::memcpy_dtoh_async(into, buffer.address, self.handle) }
+            .map_err(|error| self.device.failed(error))
+    }
+
     /// Copies numbers from the device, after all work so far; waits for them.
     pub(crate) fn read<T: Plain>(&self, buffer: &Buffer, at_byte: usize, values: &mut [T]) -> Result<(), Error> {
         assert!(at_byte + size_of_val(values) <= buffer.bytes, "numbers come from their buffer");
@@ -448,6 +471,45 @@ impl Drop for Buffer {
                     None => result::free_sync(self.address),
                 }
             };
+        }
+    }
+}
+
+/// Page-locked memory of the host, which is copied to and from a device while other work goes on.
+pub(crate) struct Pinned<T> {
+    device: Device,
+    data: *mut T,
+    length: usize,
+}
+
+// SAFETY: it owns its memory, like a vector.
+unsafe impl<T: Send> Send for Pinned<T> {}
+
+impl<T: Plain> Pinned<T> {
+    /// Memory for this many numbers, all zero.
+    pub(crate) fn new(device: &Device, length: usize) -> Result<Self, Error> {
+        device.bind()?;
+        let bytes = length * size_of::<T>();
+        // SAFETY: zero bytes are numbers.
+        let data = unsafe {
+            let data = result::malloc_host(bytes.max(1), 0).map_err(|error| device.failed(error))?;
+            std::ptr::write_bytes(data.cast::<u8>(), 0, bytes);
+            data.cast()
+        };
+        Ok(Self { device: device.clone(), data, length })
+    }
+
+    pub(crate) fn numbers(&mut self) -> &mut [T] {
+        // SAFETY: the memory holds `length` initialised numbers and is borrowed with `self`.
+        unsafe { std::slice::from_raw_parts_mut(self.data, self.length) }
+    }
+}
+
+impl<T> Drop for Pinned<T> {
+    fn drop(&mut self) {
+        if self.device.bind().is_ok() {
+            // SAFETY: allocated here, freed once. Users wait for their streams before they drop it. An error cannot be reported.
+            let _ = unsafe { result::free_host(self.data.cast()) };
         }
     }
 }

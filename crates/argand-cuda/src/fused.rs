@@ -182,10 +182,12 @@ impl Fused {
         inputs: &[DeviceRows],
         roots: [f64; 2],
         out: &DeviceRows,
+        first_row: usize,
         bad_row: View,
     ) -> Result<(), Error> {
         let mut arguments = self.arguments(inputs, roots, out, bad_row);
         arguments.rows = out.rows as i64;
+        arguments.first_row = first_row as i64;
         let blocks = out.rows.div_ceil(if self.complex { 2 } else { 4 }).min(self.blocks);
         let plain = arguments.aligned == 1 && out.element == Element::F32 && arguments.interleaved == 0;
         let kernel = if plain { &self.plain } else { &self.features };

@@ -16,6 +16,7 @@ mod cosine;
 mod driver;
 mod fourier;
 mod fused;
+mod host;
 mod kernels;
 mod operator;
 mod place;

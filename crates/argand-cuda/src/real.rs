@@ -18,6 +18,10 @@ pub trait Real: Scalar + Plain {
     #[doc(hidden)]
     const STEPS: &'static str;
 
+    /// Rows of W for each thread of `signed_sums`.
+    #[doc(hidden)]
+    const SIGN_OUTPUTS: usize;
+
     /// α A B + β C, column-major, with a stride for each matrix.
     ///
     /// # Safety
@@ -35,10 +39,11 @@ pub trait Real: Scalar + Plain {
 }
 
 macro_rules! real {
-    ($type:ident, $element:ident, $steps:literal, $gemm:ident) => {
+    ($type:ident, $element:ident, $steps:literal, $sign_outputs:literal, $gemm:ident) => {
         impl Real for $type {
             const ELEMENT: Element = Element::$element;
             const STEPS: &'static str = $steps;
+            const SIGN_OUTPUTS: usize = $sign_outputs;
 
             unsafe fn gemm(
                 handle: sys::cublasHandle_t,
@@ -73,5 +78,5 @@ macro_rules! real {
     };
 }
 
-real!(f32, F32, "steps_f32", sgemm);
-real!(f64, F64, "steps_f64", dgemm);
+real!(f32, F32, "steps_f32", 8, sgemm);
+real!(f64, F64, "steps_f64", 4, dgemm);

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use argand::draw::{Drawn, Map};
-use argand::{Argument, Error, FeatureMap, Groups, Input, Rows, RowsMut, Spec, check_shapes, checked};
+use argand::{Argument, Error, Groups, Spec};
 
 use crate::cosine::Cosine;
 use crate::driver::{Buffer, Device, Stream};
@@ -15,9 +15,6 @@ use crate::view::{DeviceRows, Element};
 
 /// Bytes of work space for a block of rows, unless one row needs more.
 const BLOCK_BYTES: usize = 1 << 30;
-
-/// Bytes of features of a block of host rows.
-const HOST_BLOCK_BYTES: usize = 64 << 20;
 
 /// A drawn sketch on a GPU: the same features as on the processor.
 ///
@@ -116,14 +113,26 @@ impl<T: Real> CudaSketch<T> {
     /// # Errors
     /// [`Error::Invalid`] for tables that do not fit, before anything is queued; [`Error::Device`].
     pub fn transform_on(&self, stream: &Stream, inputs: &[DeviceRows], out: &DeviceRows) -> Result<(), Error> {
+        self.queue(stream, inputs, out, 0, &self.bad_row)
+    }
+
+    /// Queues features of rows that are `first_row` and those after it for the caller; `bad_row` receives the first that does not fit.
+    pub(crate) fn queue(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        out: &DeviceRows,
+        first_row: usize,
+        bad_row: &Buffer,
+    ) -> Result<(), Error> {
         let rows = self.check(inputs)?;
         self.check_features(out, rows, Argument::Out)?;
         if rows == 0 {
             return Ok(());
         }
-        let bad_row = self.bad_row.at::<u64>(0);
+        let bad_row = bad_row.at::<u64>(0);
         if let Some(fused) = &self.fused {
-            return fused.transform(stream, inputs, self.roots(), out, bad_row);
+            return fused.transform(stream, inputs, self.roots(), out, first_row, bad_row);
         }
         let numbers = match &self.map {
             Kind::Product(product) => product.numbers_per_row(false),
@@ -131,7 +140,7 @@ impl<T: Real> CudaSketch<T> {
         };
         self.in_blocks(stream, rows, numbers, |first, count, buffer| {
             let inputs: Vec<DeviceRows> = inputs.iter().map(|input| input.range(first, count)).collect();
-            let out = out.range(first, count);
+            let (out, first) = (out.range(first, count), first_row + first);
             match &self.map {
                 Kind::Product(product) => {
                     product.transform::<T>(&self.steps, stream, &inputs, &out, first, buffer, bad_row)
@@ -154,6 +163,19 @@ impl<T: Real> CudaSketch<T> {
         cotangent: &DeviceRows,
         gradients: &[DeviceRows],
     ) -> Result<(), Error> {
+        self.queue_vjp(stream, inputs, cotangent, gradients, 0, &self.bad_row)
+    }
+
+    /// As [`CudaSketch::queue`], for the adjoint.
+    pub(crate) fn queue_vjp(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        cotangent: &DeviceRows,
+        gradients: &[DeviceRows],
+        first_row: usize,
+        bad_row: &Buffer,
+    ) -> Result<(), Error> {
         let rows = self.check(inputs)?;
         self.check_features(cotangent, rows, Argument::Cotangent)?;
         let dims = self.spec.inputs.as_slice();
@@ -170,7 +192,7 @@ impl<T: Real> CudaSketch<T> {
         if rows == 0 {
             return Ok(());
         }
-        let bad_row = self.bad_row.at::<u64>(0);
+        let bad_row = bad_row.at::<u64>(0);
         let numbers = match &self.map {
             Kind::Product(product) => product.numbers_per_row(true),
             Kind::Cosine(cosine) => cosine.numbers_per_row(true),
@@ -179,7 +201,7 @@ impl<T: Real> CudaSketch<T> {
             let part = |table: &DeviceRows| table.range(first, count);
             let inputs: Vec<DeviceRows> = inputs.iter().map(part).collect();
             let gradients: Vec<DeviceRows> = gradients.iter().map(part).collect();
-            let cotangent = part(cotangent);
+            let (cotangent, first) = (part(cotangent), first_row + first);
             match &self.map {
                 Kind::Product(product) => {
                     product.adjoint::<T>(&self.steps, stream, &inputs, &cotangent, &gradients, first, buffer, bad_row)
@@ -203,12 +225,16 @@ impl<T: Real> CudaSketch<T> {
     /// # Errors
     /// [`Error::Overflow`] with the first row since the last call whose features did not fit; [`Error::Device`] if work failed.
     pub fn finish(&self, stream: &Stream) -> Result<(), Error> {
+        Self::finish_with(stream, &self.bad_row)
+    }
+
+    pub(crate) fn finish_with(stream: &Stream, bad_row: &Buffer) -> Result<(), Error> {
         let mut bad = [0_u64];
-        stream.read(&self.bad_row, 0, &mut bad)?;
+        stream.read(bad_row, 0, &mut bad)?;
         if bad[0] == u64::MAX {
             return Ok(());
         }
-        stream.write(&[u64::MAX], &self.bad_row, 0)?;
+        stream.write(&[u64::MAX], bad_row, 0)?;
         stream.synchronize()?;
         Err(Error::Overflow { row: usize::try_from(bad[0]).unwrap_or(usize::MAX), dtype: T::NAME })
     }
@@ -279,155 +305,6 @@ impl<T: Real> CudaSketch<T> {
         };
         for first in (0..rows).step_by(count) {
             run(first, count.min(rows - first), &buffer)?;
-        }
-        Ok(())
-    }
-}
-
-/// One of two sets of buffers for blocks of host rows: while one is computed, the other is copied.
-struct Slot<T> {
-    stream: Stream,
-    inputs: Vec<Buffer>,
-    features: Buffer,
-    /// Dense rows on their way to the device.
-    staging: Vec<T>,
-}
-
-impl<T: Real> CudaSketch<T> {
-    /// Rows of a host block.
-    fn host_block(&self, rows: usize) -> usize {
-        (HOST_BLOCK_BYTES / (self.spec.features.max(1) * size_of::<T>())).clamp(1, rows.max(1))
-    }
-
-    fn slot(&self, count: usize) -> Result<Slot<T>, Error> {
-        let bytes = |columns: usize| count * columns * size_of::<T>();
-        let dims = self.spec.inputs.as_slice();
-        Ok(Slot {
-            stream: self.device.stream()?,
-            inputs: dims.iter().map(|&dim| self.device.allocate(bytes(dim))).collect::<Result<_, _>>()?,
-            features: self.device.allocate(bytes(self.spec.features))?,
-            staging: Vec::new(),
-        })
-    }
-
-    /// Copies rows to the device, dense.
-    fn send(slot: &mut Slot<T>, inputs: &[Input<'_, T>]) -> Result<Vec<DeviceRows>, Error> {
-        let mut tables = Vec::with_capacity(inputs.len());
-        for (input, buffer) in inputs.iter().zip(&slot.inputs) {
-            let (rows, columns) = (input.rows(), input.columns());
-            slot.staging.clear();
-            slot.staging.resize(rows * columns, T::ZERO);
-            for (row, into) in slot.staging.chunks_exact_mut(columns.max(1)).enumerate() {
-                match input {
-                    Input::Dense(dense) => into.copy_from_slice(dense.row(row)),
-                    Input::Sparse(sparse) => sparse.row(row).for_each(|(column, value)| into[column] = value),
-                }
-            }
-            slot.stream.write(&slot.staging, buffer, 0)?;
-            slot.stream.synchronize()?;
-            tables.push(DeviceRows { address: buffer.address(), element: T::ELEMENT, rows, columns, stride: columns });
-        }
-        Ok(tables)
-    }
-
-    fn receive(
-        slot: &Slot<T>,
-        buffer: &Buffer,
-        out: &mut RowsMut<'_, T>,
-        first: usize,
-        count: usize,
-    ) -> Result<(), Error> {
-        let columns = out.columns();
-        let mut values = vec![T::ZERO; count * columns];
-        slot.stream.read(buffer, 0, &mut values)?;
-        for (row, values) in values.chunks_exact(columns.max(1)).enumerate() {
-            out.row_mut(first + row).copy_from_slice(values);
-        }
-        Ok(())
-    }
-}
-
-impl<T: Real> FeatureMap<T> for CudaSketch<T> {
-    fn input_dims(&self) -> &[usize] {
-        self.spec.inputs.as_slice()
-    }
-
-    fn output_dim(&self) -> usize {
-        self.spec.features
-    }
-
-    fn transform_into(&self, inputs: &[Input<'_, T>], mut out: RowsMut<'_, T>) -> Result<(), Error> {
-        let rows = check_shapes(self.input_dims(), inputs)?;
-        if (out.rows(), out.columns()) != (rows, self.output_dim()) {
-            let received = format!("{} x {}", out.rows(), out.columns());
-            return Err(Error::invalid(
-                Argument::Out,
-                format!("{rows} rows x {} columns", self.output_dim()),
-                received,
-            ));
-        }
-        let inputs = checked(inputs)?;
-        let count = self.host_block(rows);
-        let mut slot = self.slot(count.min(rows))?;
-        for first in (0..rows).step_by(count) {
-            let now = count.min(rows - first);
-            let block: Vec<Input<'_, T>> = inputs.iter().map(|input| input.slice(first..first + now)).collect();
-            let tables = Self::send(&mut slot, &block)?;
-            let features = DeviceRows {
-                address: slot.features.address(),
-                element: T::ELEMENT,
-                rows: now,
-                columns: self.output_dim(),
-                stride: self.output_dim(),
-            };
-            self.transform_on(&slot.stream, &tables, &features)?;
-            self.finish(&slot.stream).map_err(|error| error.in_rows_from(first))?;
-            Self::receive(&slot, &slot.features, &mut out, first, now)?;
-        }
-        Ok(())
-    }
-
-    fn vjp_into(
-        &self,
-        inputs: &[Input<'_, T>],
-        cotangent: Rows<'_, T>,
-        gradients: &mut [RowsMut<'_, T>],
-    ) -> Result<(), Error> {
-        let rows = check_shapes(self.input_dims(), inputs)?;
-        if (cotangent.rows(), cotangent.columns()) != (rows, self.output_dim()) {
-            let received = format!("{} x {}", cotangent.rows(), cotangent.columns());
-            let expected = format!("{rows} rows x {} columns", self.output_dim());
-            return Err(Error::invalid(Argument::Cotangent, expected, received));
-        }
-        let inputs = checked(inputs)?;
-        Input::from(cotangent).check_finite(Argument::Cotangent)?;
-        let count = self.host_block(rows);
-        let mut slot = self.slot(count.min(rows))?;
-        let size = |dim: usize| count.min(rows) * dim * size_of::<T>();
-        let results: Vec<Buffer> =
-            self.input_dims().iter().map(|&dim| self.device.allocate(size(dim))).collect::<Result<_, _>>()?;
-        for first in (0..rows).step_by(count) {
-            let now = count.min(rows - first);
-            let block: Vec<Input<'_, T>> = inputs.iter().map(|input| input.slice(first..first + now)).collect();
-            let tables = Self::send(&mut slot, &block)?;
-            let values: Vec<T> = (first..first + now).flat_map(|row| cotangent.row(row)).copied().collect();
-            slot.stream.write(&values, &slot.features, 0)?;
-            slot.stream.synchronize()?;
-            let table = |address: u64, columns: usize| DeviceRows {
-                address,
-                element: T::ELEMENT,
-                rows: now,
-                columns,
-                stride: columns,
-            };
-            let cotangent = table(slot.features.address(), self.output_dim());
-            let outs: Vec<DeviceRows> =
-                results.iter().zip(self.input_dims()).map(|(buffer, &dim)| table(buffer.address(), dim)).collect();
-            self.vjp_on(&slot.stream, &tables, &cotangent, &outs)?;
-            self.finish(&slot.stream).map_err(|error| error.in_rows_from(first))?;
-            for (buffer, gradient) in results.iter().zip(gradients.iter_mut()) {
-                Self::receive(&slot, buffer, gradient, first, now)?;
-            }
         }
         Ok(())
     }

@@ -358,7 +358,8 @@ impl Steps {
         for first in (0..rows).step_by(8 * 65535) {
             let now = (rows - first).min(8 * 65535);
             let (x, sums, height) = (x.skip::<T>(first * dim), sums.skip::<T>(first * outputs), long(now));
-            let shape = Shape { grid: [outputs.div_ceil(4 * THREADS), now.div_ceil(8)], threads: THREADS };
+            let shape =
+                Shape { grid: [outputs.div_ceil(T::SIGN_OUTPUTS * THREADS), now.div_ceil(8)], threads: THREADS };
             self.signed_sums.launch(stream, shape, arguments![x, wide, codes, count, sums, height])?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use pulp::Arch;
 use super::pooled::Pooling;
 use super::{Map, first_bad, first_not_finite};
 use crate::draw;
-use crate::error::{Argument, Error};
+use crate::error::Error;
 use crate::lanes::{self, Columns, LANES, Lane, LaneBuffer};
 use crate::projection::{Dense, Parts};
 use crate::rows::{Groups, Input, Rows, RowsMut};
@@ -175,19 +175,7 @@ impl<T: Scalar> Map<T> for Cosine<T> {
 
     /// A row of zeros has no direction.
     fn check(&self, inputs: &[Input<'_, T>]) -> Result<(), Error> {
-        let input = &inputs[0];
-        let zero = (0..input.rows()).find(|&row| match input {
-            Input::Dense(rows) => rows.row(row).iter().all(|&value| value == T::ZERO),
-            Input::Sparse(rows) => rows.row(row).all(|(_, value)| value == T::ZERO),
-        });
-        match zero {
-            Some(row) => Err(Error::invalid(
-                Argument::Input(None),
-                "rows that can be scaled to unit norm",
-                format!("zeros in row {row}"),
-            )),
-            None => Ok(()),
-        }
+        inputs[0].check_directions()
     }
 
     fn transform(

@@ -116,6 +116,22 @@ impl<'a, T: Scalar> Input<'a, T> {
     }
 }
 
+impl<T: Scalar> Input<'_, T> {
+    /// Checks that every row has a direction, as spherical random features need.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the first row of zeros.
+    pub fn check_directions(&self) -> Result<(), Error> {
+        let zero = (0..self.rows()).find(|&row| match self {
+            Self::Dense(rows) => rows.row(row).iter().all(|&value| value == T::ZERO),
+            Self::Sparse(rows) => rows.row(row).all(|(_, value)| value == T::ZERO),
+        });
+        let Some(row) = zero else { return Ok(()) };
+        let expected = "rows that can be scaled to unit norm";
+        Err(Error::invalid(Argument::Input(None), expected, format!("zeros in row {row}")))
+    }
+}
+
 /// Checks that tables have these numbers of columns and the same number of rows, which it returns.
 ///
 /// # Errors
