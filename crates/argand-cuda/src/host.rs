@@ -56,8 +56,10 @@ impl<T: Real> Table<T> {
 }
 
 /// A stream with the tables of one block.
-struct Lane<T> {
+pub(crate) struct Lane<T> {
     stream: Stream,
+    /// The most rows.
+    capacity: usize,
     inputs: Vec<Table<T>>,
     outputs: Vec<Table<T>>,
     /// The rows in flight: the first one and their number.
@@ -69,7 +71,15 @@ impl<T: Real> Lane<T> {
         let tables = |columns: &[usize]| -> Result<Vec<Table<T>>, Error> {
             columns.iter().map(|&columns| Table::new(device, rows, columns)).collect()
         };
-        Ok(Self { stream: device.stream()?, inputs: tables(inputs)?, outputs: tables(outputs)?, busy: None })
+        let (inputs, outputs) = (tables(inputs)?, tables(outputs)?);
+        Ok(Self { stream: device.stream()?, capacity: rows, inputs, outputs, busy: None })
+    }
+
+    /// Whether it has room for blocks of so many rows with so many columns in and out.
+    fn suits(&self, rows: usize, inputs: &[usize], outputs: &[usize]) -> bool {
+        let columns =
+            |tables: &[Table<T>], wanted: &[usize]| tables.iter().map(|table| table.columns).eq(wanted.iter().copied());
+        self.capacity >= rows && columns(&self.inputs, inputs) && columns(&self.outputs, outputs)
     }
 
     /// Waits for the rows in flight, if any, and delivers them.
@@ -91,21 +101,25 @@ impl<T> Drop for Lane<T> {
 }
 
 impl<T: Real> CudaSketch<T> {
-    /// Sends blocks of rows, queues work on them and delivers the results.
+    /// Sends blocks of rows, and of the cotangent if there is one, queues work on them and delivers the results.
     fn in_flight(
         &self,
         inputs: &[Input<'_, T>],
+        cotangent: Option<&Input<'_, T>>,
         outs: &mut [RowsMut<'_, T>],
         queue: impl Fn(&Stream, &[DeviceRows], &[DeviceRows], usize, &Buffer) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let rows = inputs.first().map_or(0, Input::rows);
-        let dims: Vec<usize> = inputs.iter().map(Input::columns).collect();
+        let dims: Vec<usize> = inputs.iter().map(Input::columns).chain(cotangent.map(Input::columns)).collect();
         let widths: Vec<usize> = outs.iter().map(RowsMut::columns).collect();
         let per_row = dims.iter().chain(&widths).sum::<usize>() * size_of::<T>();
         let block = (BLOCK_BYTES / per_row.max(1)).clamp(1, rows.max(1));
-        let lanes = rows.div_ceil(block).min(LANES);
-        let mut lanes: Vec<Lane<T>> =
-            (0..lanes).map(|_| Lane::new(self.device(), block, &dims, &widths)).collect::<Result<_, _>>()?;
+        // Page-locked memory is slow to get, so lanes of earlier calls are used again.
+        let mut lanes = self.idle_lanes();
+        lanes.retain(|lane| lane.suits(block, &dims, &widths));
+        while lanes.len() < rows.div_ceil(block).min(LANES) {
+            lanes.push(Lane::new(self.device(), block, &dims, &widths)?);
+        }
         let bad_row = self.device().upload(&[u64::MAX])?;
         for (number, first) in (0..rows).step_by(block).enumerate() {
             let at = number % lanes.len();
@@ -114,6 +128,9 @@ impl<T: Real> CudaSketch<T> {
             let count = block.min(rows - first);
             for (table, input) in lane.inputs.iter_mut().zip(inputs) {
                 table.send(&lane.stream, &input.slice(first..first + count))?;
+            }
+            if let (Some(cotangent), Some(table)) = (cotangent, lane.inputs.last_mut()) {
+                table.send(&lane.stream, &cotangent.slice(first..first + count))?;
             }
             let into: Vec<DeviceRows> = lane.inputs.iter().map(|table| table.rows(count)).collect();
             let from: Vec<DeviceRows> = lane.outputs.iter().map(|table| table.rows(count)).collect();
@@ -126,10 +143,11 @@ impl<T: Real> CudaSketch<T> {
         for lane in &mut lanes {
             lane.land(outs)?;
         }
-        match lanes.first() {
-            Some(lane) => Self::finish_with(&lane.stream, &bad_row),
-            None => Ok(()),
+        if let Some(lane) = lanes.first() {
+            Self::finish_with(&lane.stream, &bad_row)?;
         }
+        self.keep_lanes(lanes);
+        Ok(())
     }
 }
 
@@ -154,7 +172,7 @@ impl<T: Real> FeatureMap<T> for CudaSketch<T> {
         let rows = check_shapes(self.input_dims(), inputs)?;
         check_table(Argument::Out, [out.rows(), out.columns()], [rows, self.output_dim()])?;
         self.check_rows(inputs)?;
-        self.in_flight(&checked(inputs)?, &mut [out], |stream, inputs, outs, first, bad_row| {
+        self.in_flight(&checked(inputs)?, None, &mut [out], |stream, inputs, outs, first, bad_row| {
             self.queue(stream, inputs, &outs[0], first, bad_row)
         })
     }
@@ -175,9 +193,9 @@ impl<T: Real> FeatureMap<T> for CudaSketch<T> {
             check_table(Argument::Gradients, [gradient.rows(), gradient.columns()], [rows, dim])?;
         }
         self.check_rows(inputs)?;
-        let mut tables = checked(inputs)?;
-        tables.push(Input::from(cotangent).checked(Argument::Cotangent)?);
-        self.in_flight(&tables, gradients, |stream, tables, outs, first, bad_row| {
+        let inputs = checked(inputs)?;
+        let cotangent = Input::from(cotangent).checked(Argument::Cotangent)?;
+        self.in_flight(&inputs, Some(&cotangent), gradients, |stream, tables, outs, first, bad_row| {
             let (cotangent, inputs) =
                 tables.split_last().unwrap_or_else(|| unreachable!("the cotangent is the last table"));
             self.queue_vjp(stream, inputs, cotangent, outs, first, bad_row)

@@ -1,6 +1,7 @@
 //! A drawn sketch on a GPU.
 
-use std::marker::PhantomData;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 use argand::draw::{Drawn, Map};
 use argand::{Argument, Error, Groups, Spec};
@@ -8,6 +9,7 @@ use argand::{Argument, Error, Groups, Spec};
 use crate::cosine::Cosine;
 use crate::driver::{Buffer, Device, Stream};
 use crate::fused::Fused;
+use crate::host::Lane;
 use crate::product::Product;
 use crate::real::Real;
 use crate::steps::Steps;
@@ -37,7 +39,6 @@ const BLOCK_BYTES: usize = 1 << 30;
 /// let features = sketch.transform(&[Rows::new(&x, 1000, 784)?.into()])?;
 /// # Ok::<(), argand::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct CudaSketch<T> {
     device: Device,
     spec: Spec,
@@ -46,7 +47,14 @@ pub struct CudaSketch<T> {
     map: Kind,
     /// The first row of all calls whose features do not fit, or `u64::MAX`.
     bad_row: Buffer,
-    scalar: PhantomData<T>,
+    /// Buffers for host rows that no call is using.
+    idle: Mutex<Vec<Lane<T>>>,
+}
+
+impl<T> fmt::Debug for CudaSketch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaSketch").field("device", &self.device).field("spec", &self.spec).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -79,7 +87,7 @@ impl<T: Real> CudaSketch<T> {
             steps: Steps::load::<T>(device)?,
             map,
             bad_row: device.upload(&[u64::MAX])?,
-            scalar: PhantomData,
+            idle: Mutex::default(),
         })
     }
 
@@ -237,6 +245,14 @@ impl<T: Real> CudaSketch<T> {
         stream.write(&[u64::MAX], bad_row, 0)?;
         stream.synchronize()?;
         Err(Error::Overflow { row: usize::try_from(bad[0]).unwrap_or(usize::MAX), dtype: T::NAME })
+    }
+
+    pub(crate) fn idle_lanes(&self) -> Vec<Lane<T>> {
+        std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn keep_lanes(&self, lanes: Vec<Lane<T>>) {
+        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = lanes;
     }
 
     /// √γ and √ν.
