@@ -28,8 +28,9 @@ const HOST_BLOCK_BYTES: usize = 64 << 20;
 /// As [`argand::Sketch`].
 ///
 /// # Cost
-/// Flat SRHT sketches of at most 2048 padded columns are computed in one pass over the rows: device memory is read and written
-/// once. Others take a few passes for each factor.
+/// Flat SRHT sketches of at most 2048 padded columns, and flat TensorSketches with transforms of 64, 128, … or 8192 numbers whose
+/// rows fit into shared memory beside them, are computed in one pass over the rows: device memory is read and written once. Others
+/// take a few passes for each factor.
 ///
 /// ```no_run
 /// use argand::{FeatureMap, Rows, Spec};
@@ -422,7 +423,7 @@ impl<T: Real> CudaSketch<T> {
             return Ok(());
         }
         let Some(fused) = &self.fused else {
-            return Err(Error::invalid(Argument::Method, "a flat SRHT sketch, to pool on a GPU", self.spec.method));
+            return Err(Error::invalid(Argument::Method, "a flat SRHT sketch or TensorSketch, to pool on a GPU", self.spec.method));
         };
         let buffer = stream.scratch(size_of_val(starts))?;
         stream.write(starts, &buffer, 0)?;

@@ -71,6 +71,26 @@ fn cases() -> Vec<Case> {
         let method = "tensor-sketch".parse().expect("a method");
         cases.push(Case { spec: Spec::polynomial(50).with_degree(3).with_features(features).with_method(method), rows: 3 });
     }
+    cases.extend(tensor_sketches());
+    cases
+}
+
+/// Every fused TensorSketch: all lengths, fewer and more coordinates than buckets, a constant, distinct inputs, odd and even rows.
+fn tensor_sketches() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for length in (6..=13).map(|log| 1 << log) {
+        for (name, parts) in [("tensor-sketch", 1), ("ctr-tensor-sketch", 2), ("complex-tensor-sketch", 2)] {
+            let with = |spec: Spec| spec.with_features(parts * length).with_method(name.parse().expect("a method"));
+            for (dim, coef0, degree, rows) in [(5, 0.0, 1, 1), (100, 0.25, 2, 600), (1000, 0.0, 3, 5), (3000, 0.5, 4, 2)] {
+                let mut spec = with(Spec::polynomial(dim));
+                spec.kernel = Kernel { gamma: 0.5, coef0, degree };
+                cases.push(Case { spec, rows });
+            }
+            let mut spec = with(Spec::tensor_product(&[40, 300, 17]));
+            spec.kernel.coef0 = 0.5;
+            cases.push(Case { spec, rows: 7 });
+        }
+    }
     cases
 }
 
@@ -160,6 +180,75 @@ fn overflow_names_the_row() {
         assert!(matches!(error, Error::Overflow { row: 4, .. }), "{method}: {error}");
         x[4 * 40] = 0.5;
         sketch.transform(&[Rows::new(&x, 10, 40).expect("a table").into()]).expect("the error is forgotten");
+    }
+}
+
+/// Two rows of a real TensorSketch share a transform: neither spoils the other.
+#[test]
+fn rows_of_other_sizes_keep_their_precision() {
+    let Some(device) = device() else { return };
+    let (rows, dim, features) = (6, 200, 1024);
+    let method = "tensor-sketch".parse().expect("a method");
+    let drawn = Spec::polynomial(dim).with_degree(3).with_features(features).with_method(method).draw().expect("a sketch");
+    let mut x = numbers::<f32>(1, rows * dim);
+    for (row, factor) in x.chunks_exact_mut(dim).zip([1e-6, 1e5, 1.0, 0.0, 1e9, 1.0]) {
+        row.iter_mut().for_each(|value| *value *= factor);
+    }
+    let inputs = [Rows::new(&x, rows, dim).expect("a table").into()];
+    let want = drawn.sketch::<f32>().expect("a sketch").transform(&inputs).expect("features");
+    let sketch = CudaSketch::<f32>::new(&device, &drawn).expect("a sketch");
+    assert!(sketch.is_fused());
+    let got = sketch.transform(&inputs).expect("features");
+    for (row, (want, got)) in want.chunks_exact(features).zip(got.chunks_exact(features)).enumerate() {
+        let worst = want.iter().zip(got).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+        assert!(worst <= 1e-5 * largest(want), "row {row}: {worst:e} of {:e}", largest(want));
+    }
+    // The second of two rows overflows, and the first does not.
+    x[3 * dim] = 1e20;
+    let error = sketch.transform(&[Rows::new(&x, rows, dim).expect("a table").into()]).expect_err("an overflow");
+    assert!(matches!(error, Error::Overflow { row: 3, .. }), "{error}");
+}
+
+#[test]
+fn sums_of_groups_are_those_of_their_features() {
+    let Some(device) = device() else { return };
+    let (rows, dim) = (37, 100);
+    let starts = [0_i64, 1, 1, 8, 37];
+    for name in ["ctr-product-srht", "tensor-sketch", "ctr-tensor-sketch", "complex-tensor-sketch"] {
+        for features in [128, 512, 4096] {
+            let mut spec = Spec::polynomial(dim).with_degree(3).with_features(features).with_method(name.parse().expect("a method"));
+            spec.kernel.coef0 = 0.25;
+            let drawn = spec.draw().expect("a sketch");
+            let x = numbers::<f32>(1, rows * dim);
+            let each = drawn.sketch::<f32>().expect("a sketch").transform(&[Rows::new(&x, rows, dim).expect("a table").into()]);
+            let each = each.expect("features");
+            let sketch = CudaSketch::<f32>::new(&device, &drawn).expect("a sketch");
+            assert!(sketch.is_fused(), "{name} {features}");
+            let stream = device.stream().expect("a stream");
+            let table = device.upload(&x).expect("memory");
+            let groups = starts.len() - 1;
+            let out = device.upload(&vec![f32::NAN; groups * features]).expect("memory");
+            let view = |buffer: &argand_cuda::Buffer, rows, columns| {
+                // SAFETY: both buffers hold these rows and outlive the work.
+                #[allow(unsafe_code, reason = "nobody can check an address")]
+                unsafe { argand_cuda::DeviceRows::from_address(buffer.address(), argand_cuda::Element::F32, rows, columns, columns) }
+                    .expect("a table")
+            };
+            sketch.transform_pooled_on(&stream, &[view(&table, rows, dim)], &starts, &view(&out, groups, features)).expect("sums");
+            sketch.finish(&stream).expect("sums");
+            let mut got = vec![0.0_f32; groups * features];
+            out.read(&mut got).expect("sums");
+            let mut want = vec![0.0_f64; groups * features];
+            for (group, range) in starts.windows(2).enumerate() {
+                for row in range[0] as usize..range[1] as usize {
+                    let sums = want[group * features..][..features].iter_mut();
+                    sums.zip(&each[row * features..]).for_each(|(sum, value)| *sum += f64::from(*value));
+                }
+            }
+            let worst = want.iter().zip(&got).map(|(a, b)| (a - f64::from(*b)).abs()).fold(0.0, f64::max);
+            let most = want.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
+            assert!(worst <= 1e-5 * most, "{name} {features}: {worst:e} of {most:e}");
+        }
     }
 }
 
