@@ -29,7 +29,8 @@ enum {
     PADDED = M + M / 16,
     // Levels of the passes before the last one, which has three: at most four each, the larger ones first.
     PASSES = (LOG - 3 + 3) / 4,
-    // Lanes that one thread plays in turn: two blocks of half as many threads wait for each other less than one.
+    // Lanes that one thread plays in turn: two blocks of half as many threads wait less than one. Loops over them are unrolled only
+    // where registers demand it, for the sake of the instructions' cache.
     CHUNKS = LOG >= 13 ? 2 : 1,
     THREADS = LANES / CHUNKS < 32 ? 32 : LANES / CHUNKS,
     POOLED_THREADS = LANES < 32 ? 32 : LANES,
@@ -230,6 +231,9 @@ DEVICE int half_exponent(double squared) {
 // 2^exponent, for exponents of normal numbers.
 DEVICE float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
 
+// Added to the exponent of a row of zeros: nothing is left of its neighbour's rounding.
+enum { VANISHED = -(1 << 20) };
+
 // The rows of a team, as divided by powers of two.
 struct Rows {
     // The exponents' sums over all factors.
@@ -263,10 +267,11 @@ DEVICE void load(const Arguments& args, const Team<OF_CHUNKS>& team, const Sourc
         squares = add_up<SIZE>(squares, team.number);
         const int exponents[2] = {half_exponent(squares.x), half_exponent(squares.y)};
         const bool good[2] = {finite(squares.x), finite(squares.y)};
+        const bool zero[2] = {squares.x == 0.0, squares.y == 0.0};
         const float by[2] = {power_of_two(-1 - exponents[0]), power_of_two(-1 - exponents[1])};
 #pragma unroll
         for (int which = 0; which < 2; which++) {
-            rows.exponents[which] += exponents[which];
+            rows.exponents[which] += zero[which] ? VANISHED : exponents[which];
             rows.finite[which] = rows.finite[which] && good[which];
         }
         // Each thread's own.
@@ -331,7 +336,7 @@ DEVICE void forward(const Arguments& args, float2* work, int lane) {
 template <int PASS, int OF_CHUNKS>
 DEVICE void forward_from(const Arguments& args, const Team<OF_CHUNKS>& team) {
     if constexpr (PASS < PASSES) {
-#pragma unroll
+#pragma unroll 1
         for (int chunk = 0; chunk < OF_CHUNKS; chunk++) {
             forward<PASS>(args, team.work, team.thread + chunk * Team<OF_CHUNKS>::SIZE);
         }
@@ -359,7 +364,7 @@ template <int PASS, int OF_CHUNKS>
 DEVICE void inverse_from(const Arguments& args, const Team<OF_CHUNKS>& team) {
     if constexpr (PASS > 0) {
         typedef Pass<PASS> P;
-#pragma unroll
+#pragma unroll 1
         for (int chunk = 0; chunk < OF_CHUNKS; chunk++) {
             const int lane = team.thread + chunk * Team<OF_CHUNKS>::SIZE;
             float2 a[PER_LANE];
@@ -456,7 +461,7 @@ DEVICE Rows products(const Arguments& args, const Team<OF_CHUNKS>& team, i64 row
             // Others have read the last pass's numbers.
             __syncthreads();
         }
-#pragma unroll
+#pragma unroll 1
         for (int chunk = 0; chunk < OF_CHUNKS; chunk++) {
             gather<COMPLEX>(args, factor, team.slots, team.work, team.thread + chunk * SIZE);
         }
@@ -543,7 +548,7 @@ DEVICE void put(const Target& target, int element, int lane, const float* values
 // The last inverse pass, and its results: the imaginary parts to the first target, real ones to the second, if they have rows.
 template <int OF_CHUNKS>
 DEVICE void put_all(const Arguments& args, const Team<OF_CHUNKS>& team, const Target* targets, float* bad) {
-#pragma unroll
+#pragma unroll 1
     for (int chunk = 0; chunk < OF_CHUNKS; chunk++) {
         const int lane = team.thread + chunk * Team<OF_CHUNKS>::SIZE;
         float2 a[PER_LANE];

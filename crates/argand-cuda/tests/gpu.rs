@@ -213,7 +213,8 @@ fn rows_of_other_sizes_keep_their_precision() {
 fn sums_of_groups_are_those_of_their_features() {
     let Some(device) = device() else { return };
     let (rows, dim) = (37, 100);
-    let starts = [0_i64, 1, 1, 8, 37];
+    let starts = [0_usize, 1, 1, 8, 37];
+    let first_rows = starts.map(|start| i64::try_from(start).expect("a row"));
     for name in ["ctr-product-srht", "tensor-sketch", "ctr-tensor-sketch", "complex-tensor-sketch"] {
         for features in [128, 512, 4096] {
             let mut spec = Spec::polynomial(dim).with_degree(3).with_features(features).with_method(name.parse().expect("a method"));
@@ -234,13 +235,13 @@ fn sums_of_groups_are_those_of_their_features() {
                 unsafe { argand_cuda::DeviceRows::from_address(buffer.address(), argand_cuda::Element::F32, rows, columns, columns) }
                     .expect("a table")
             };
-            sketch.transform_pooled_on(&stream, &[view(&table, rows, dim)], &starts, &view(&out, groups, features)).expect("sums");
+            sketch.transform_pooled_on(&stream, &[view(&table, rows, dim)], &first_rows, &view(&out, groups, features)).expect("sums");
             sketch.finish(&stream).expect("sums");
             let mut got = vec![0.0_f32; groups * features];
             out.read(&mut got).expect("sums");
             let mut want = vec![0.0_f64; groups * features];
             for (group, range) in starts.windows(2).enumerate() {
-                for row in range[0] as usize..range[1] as usize {
+                for row in range[0]..range[1] {
                     let sums = want[group * features..][..features].iter_mut();
                     sums.zip(&each[row * features..]).for_each(|(sum, value)| *sum += f64::from(*value));
                 }

@@ -4,7 +4,7 @@ mod srht;
 mod tensor_sketch;
 
 use argand::draw::Product;
-use argand::{Error, Spec};
+use argand::{Error, Scalar, Spec};
 
 use crate::driver::{Device, Stream, View};
 use crate::view::DeviceRows;
@@ -31,7 +31,7 @@ impl Table {
                 x: input.address,
                 stride: input.stride as i64,
                 columns: narrow(input.columns),
-                root_coef0: roots[1] as f32,
+                root_coef0: f32::from_f64(roots[1]),
             };
         }
         tables

@@ -1,7 +1,7 @@
 //! The host side of `srht.cu`: flat products of SRHTs in one pass.
 
 use argand::draw::{Hadamard, Product, Source, Values};
-use argand::{Error, Field, InputDims, Spec};
+use argand::{Error, Field, InputDims, Scalar, Spec};
 use rayon::prelude::*;
 
 use super::{MOST_TABLES, Table, narrow};
@@ -111,8 +111,8 @@ impl Srht {
             rows: 0,
             stride: 0,
             first_row: 0,
-            root_gamma: spec.kernel.gamma.sqrt() as f32,
-            scale: (1.0 / (outputs as f64).sqrt()) as f32,
+            root_gamma: f32::from_f64(spec.kernel.gamma.sqrt()),
+            scale: f32::from_f64(1.0 / (outputs as f64).sqrt()),
             factors: narrow(factors.len()),
             outputs: narrow(outputs),
             element: 0,
@@ -135,7 +135,7 @@ impl Srht {
         arguments.stride = out.stride as i64;
         arguments.bad_row = bad_row.0;
         let four = 4 * out.element.bytes() as u64;
-        let whole = self.arguments.outputs % 4 == 0 && out.stride % 4 == 0 && out.address % four == 0;
+        let whole = self.arguments.outputs % 4 == 0 && out.stride.is_multiple_of(4) && out.address.is_multiple_of(four);
         arguments.aligned = i32::from(whole);
         arguments
     }

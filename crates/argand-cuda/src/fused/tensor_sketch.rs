@@ -1,7 +1,7 @@
 //! The host side of `tensor_sketch.cu`: flat TensorSketches in one pass.
 
 use argand::draw::{Buckets, Product, Source, Values};
-use argand::{Error, Field, InputDims, Spec};
+use argand::{Error, Field, InputDims, Scalar, Spec};
 
 use super::{MOST_TABLES, Table, narrow};
 use crate::driver::{Buffer, Device, Kernel, Shape, Stream, View, arguments};
@@ -130,9 +130,9 @@ impl TensorSketch {
             groups: 0,
             stride: 0,
             first_row: 0,
-            root_gamma: spec.kernel.gamma.sqrt() as f32,
+            root_gamma: f32::from_f64(spec.kernel.gamma.sqrt()),
             // 1/√m for the inverse transform, and again for the mean over outputs.
-            scale: (1.0 / outputs as f64) as f32,
+            scale: f32::from_f64(1.0 / outputs as f64),
             factors: narrow(factors.len()),
             element: 0,
             out_element: 0,
@@ -280,7 +280,7 @@ fn twiddles(log: u32) -> Vec<f32> {
         angles.extend((0..stride).map(|place| -2.0 * f64::from(place) / f64::from(length)));
         length = stride;
     }
-    angles.into_iter().flat_map(turn).map(|part| part as f32).collect()
+    angles.into_iter().flat_map(turn).map(f32::from_f64).collect()
 }
 
 #[cfg(test)]
@@ -374,8 +374,8 @@ mod tests {
     fn codes_are_the_count_sketch() {
         let (outputs, columns) = (128, 90);
         let factor = |step: usize| Buckets {
-            turns: (0..=columns).map(|at| (at * step % 4) as u8).collect(),
-            buckets: (0..=columns).map(|at| (at * at * step % outputs) as u32).collect(),
+            turns: (0..=columns).map(|at| u8::try_from(at * step % 4).expect("few turns")).collect(),
+            buckets: (0..=columns).map(|at| u32::try_from(at * at * step % outputs).expect("a bucket")).collect(),
         };
         let factors = [factor(5), factor(7), factor(11)];
         let x: Vec<f64> = (0..=columns).map(|at| at as f64 + 0.5).collect();
@@ -383,9 +383,10 @@ mod tests {
             let tables = Tables::of(&factors.each_ref(), &[columns; 3], distinct, outputs).expect("tables");
             for (number, factor) in factors.iter().enumerate() {
                 let mut slots: Vec<Complex> = x.iter().map(|&x| [x, 0.0]).chain([[0.0; 2]]).collect();
-                let look_up = |slots: &[Complex], code: u16| times(slots[usize::from(code / 4)], argand::draw::quarter_turn(code as u8));
+                let look_up = |slots: &[Complex], code: u16| times(slots[usize::from(code / 4)], argand::draw::quarter_turn((code % 4) as u8));
                 let (first, last) = if distinct { (number, number + 1) } else { (0, factors.len()) };
-                let lists = tables.lists[first] as usize..tables.lists[last] as usize;
+                let list = |factor: usize| usize::try_from(tables.lists[factor]).expect("a list");
+                let lists = list(first)..list(last);
                 for list in lists {
                     let members = &tables.members[tables.list_starts[list] as usize..tables.list_starts[list + 1] as usize];
                     let sum = members.iter().map(|&code| look_up(&slots, code)).fold([0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]);
