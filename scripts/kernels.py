@@ -11,17 +11,20 @@ import sys
 
 KERNELS = pathlib.Path(__file__).resolve().parent.parent / "crates/argand-cuda/kernels"
 
-# Products and sums are rounded separately, as on the processor; kernels that want fused multiply-adds say `fma`.
-OPTIONS = ["--std=c++17", "--fmad=false"]
+OPTIONS = ["--std=c++17"]
+
+# Products and sums are rounded separately, as on the processor, except in files that need not agree to the last bit.
+FUSED_MULTIPLY_ADD = {"steps": "false", "srht": "false", "tensor_sketch": "true"}
 
 # Every file is compiled once for each of its variants, into a module of its own: a sketch loads only what it needs.
 VARIANTS = {
     "steps": {"f32": "REAL=float", "f64": "REAL=double"},
     "srht": {str(log): f"LOG={log}" for log in range(5, 12)},
+    "tensor_sketch": {str(log): f"LOG={log}" for log in range(6, 14)},
 }
 
 # The oldest GPUs: Turing; Ampere for what converts to bfloat16.
-ARCHITECTURES = {"steps": "compute_75", "srht": "compute_80"}
+ARCHITECTURES = {"steps": "compute_75", "srht": "compute_80", "tensor_sketch": "compute_80"}
 
 
 def nvrtc() -> ctypes.CDLL:
@@ -43,7 +46,12 @@ def compile_ptx(library: ctypes.CDLL, source: pathlib.Path, definition: str) -> 
     library.nvrtcCreateProgram(
         ctypes.byref(program), source.read_bytes(), source.name.encode(), len(headers), texts, names
     )
-    given = [*OPTIONS, f"--gpu-architecture={ARCHITECTURES[source.stem]}", f"--define-macro={definition}"]
+    given = [
+        *OPTIONS,
+        f"--fmad={FUSED_MULTIPLY_ADD[source.stem]}",
+        f"--gpu-architecture={ARCHITECTURES[source.stem]}",
+        f"--define-macro={definition}",
+    ]
     options = (ctypes.c_char_p * len(given))(*[option.encode() for option in given])
     failed = library.nvrtcCompileProgram(program, len(given), options)
     size = ctypes.c_size_t()

@@ -12,21 +12,12 @@
 // Bound: the data pipe of shared memory. Per group of rows and factor, in wavefronts of 128 bytes: N/8 for each of exchange out
 // and in, N/4 for the places (half a slot at a time), m/8 for the gathers if none collide; and the features, m/16 in all. Device memory reads N and
 // writes D numbers per row.
-#include "common.cuh"
+#include "rows.cuh"
 
 enum { N = 1 << LOG, PER_LANE = N / 32, WORDS = (PER_LANE + 31) / 32 };
 
 // The most threads of a block, and blocks that shall fit at once: about 100 registers for a thread, and 170 for the longest rows.
 #define BOUNDS __launch_bounds__(LOG == 11 ? 192 : 320, 2)
-
-// What one factor reads.
-struct Source {
-    const void* x;
-    i64 stride;
-    int columns;
-    // sqrt(nu), or zero if there is no constant column.
-    float root_coef0;
-};
 
 struct Arguments {
     // One for each factor, or a single one.
@@ -216,10 +207,6 @@ DEVICE u32 pair_of_halves(int element, float low, float high) {
     return pair;
 }
 
-DEVICE char* row_of(const Arguments& args, i64 row) {
-    return (char*)args.out + row * args.stride * (args.out_element == F32 ? 4 : 2);
-}
-
 // Writes four numbers of one row from this column on, as many as there are. `bad` becomes NaN if a number does not fit.
 // PLAIN: float32, aligned, parts apart.
 template <bool PLAIN>
@@ -237,8 +224,8 @@ DEVICE void put(const Arguments& args, char* row, int column, int count, float a
         }
     } else {
         u16* out = (u16*)row + column;
-        const float most = args.out_element == F16 ? 65520.0f : 3.3961775e38f;
-        if (fmaxf(fmaxf(fabsf(a), fabsf(b)), fmaxf(fabsf(c), fabsf(d))) >= most) bad = __int_as_float(0x7fffffff);
+        const float limit = too_large(args.out_element);
+        if (fmaxf(fmaxf(fabsf(a), fabsf(b)), fmaxf(fabsf(c), fabsf(d))) >= limit) bad = not_a_number();
         const uint2 all = make_uint2(pair_of_halves(args.out_element, a, b), pair_of_halves(args.out_element, c, d));
         if (args.aligned) {
             __stcs((uint2*)out, all);
@@ -272,23 +259,6 @@ DEVICE void all_transforms(const Arguments& args, float4* slots, i64 row, i64 en
     __syncthreads();
 }
 
-// Asks for the next rows, to be in the second-level cache when they are transformed.
-template <int ROWS>
-DEVICE void prefetch(const Arguments& args, i64 row) {
-    const int tables = args.distinct ? args.factors : 1, bytes = args.element == F32 ? 4 : 2;
-    for (int table = 0; table < tables; table++) {
-        const Source source = args.sources[table];
-#pragma unroll
-        for (int which = 0; which < ROWS; which++) {
-            if (row + which >= args.rows) break;
-            const char* from = (const char*)source.x + (row + which) * source.stride * bytes;
-            for (int at = threadIdx.x * 128; at < source.columns * bytes; at += blockDim.x * 128) {
-                asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
-            }
-        }
-    }
-}
-
 template <bool COMPLEX, bool PLAIN>
 DEVICE void features(const Arguments& args) {
     extern __shared__ float4 slots[];
@@ -298,7 +268,7 @@ DEVICE void features(const Arguments& args) {
     const ushort4* gathered = (const ushort4*)args.gathered;
     for (i64 row = (i64)blockIdx.x * ROWS; row < args.rows; row += (i64)gridDim.x * ROWS) {
         all_transforms<COMPLEX>(args, slots, row, args.rows, warp, lane);
-        prefetch<ROWS>(args, row + (i64)gridDim.x * ROWS);
+        prefetch<ROWS>(args, row + (i64)gridDim.x * ROWS, threadIdx.x, blockDim.x);
         char* out[ROWS];
         float bad[ROWS] = {};
 #pragma unroll

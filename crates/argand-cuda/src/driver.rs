@@ -1,7 +1,7 @@
 //! The CUDA driver, loaded when it is first needed: devices, modules, memory, streams and launches.
 //!
 //! Nothing of CUDA is needed to build or to install. Kernels are PTX text in this crate, which the driver compiles for its GPU and keeps in
-//! its own cache. All unsafe code of the crate is in this file; the rest sees memory as [`Buffer`]s and launches as [`Kernel::launch`].
+//! its own cache. Unsafe code is here, in `launch.rs` and around cuBLAS; the rest sees memory as [`Buffer`]s and launches as [`Kernel::launch`].
 
 #![allow(unsafe_code, reason = "the driver is a C library")]
 
@@ -12,8 +12,10 @@ use std::mem::size_of_val;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use argand::{DeviceFault, Error};
-use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUfunction_attribute_enum as FunctionAttribute};
+use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
 use cudarc::driver::{CudaContext, DriverError, result};
+
+use crate::launch::Kernel;
 
 /// A GPU, opened. Clones share it.
 #[derive(Clone)]
@@ -155,7 +157,7 @@ impl Device {
         Ok(free as u64)
     }
 
-    fn failed(&self, error: DriverError) -> Error {
+    pub(crate) fn failed(&self, error: DriverError) -> Error {
         self.fault(DeviceFault::Driver(describe(error)))
     }
 
@@ -241,7 +243,7 @@ impl Device {
         let name = CString::new(name).unwrap_or_else(|_| unreachable!("names of kernels have no zero bytes"));
         // SAFETY: the module stays loaded as long as the device's context.
         let handle = unsafe { result::module::get_function(loaded.0, name) }.map_err(|error| self.failed(error))?;
-        Ok(Kernel { device: self.clone(), handle, shared: 0 })
+        Ok(Kernel::new(self, handle))
     }
 }
 
@@ -262,7 +264,7 @@ fn pool(number: usize) -> Result<Pool, DriverError> {
     }
 }
 
-fn positive(value: i32) -> usize {
+pub(crate) fn positive(value: i32) -> usize {
     usize::try_from(value).unwrap_or_default()
 }
 
@@ -547,87 +549,3 @@ unsafe impl Plain for i64 {}
 unsafe impl Plain for f32 {}
 // SAFETY: a number.
 unsafe impl Plain for f64 {}
-
-/// A compiled kernel.
-#[derive(Debug, Clone)]
-pub(crate) struct Kernel {
-    device: Device,
-    handle: sys::CUfunction,
-    shared: usize,
-}
-
-// SAFETY: the handle is only passed to the driver, which is thread-safe.
-unsafe impl Send for Kernel {}
-// SAFETY: as above.
-unsafe impl Sync for Kernel {}
-
-/// The shape of a launch.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
-    pub(crate) grid: [usize; 2],
-    pub(crate) threads: usize,
-}
-
-impl Kernel {
-    /// The same kernel with this many bytes of shared memory per block.
-    pub(crate) fn with_shared(mut self, bytes: usize) -> Result<Self, Error> {
-        let attribute = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        let value = i32::try_from(bytes).unwrap_or(i32::MAX);
-        self.device.bind()?;
-        // SAFETY: the function is loaded.
-        unsafe { result::function::set_function_attribute(self.handle, attribute, value) }
-            .map_err(|error| self.device.failed(error))?;
-        self.shared = bytes;
-        Ok(self)
-    }
-
-    /// The same kernel, launched with less shared memory than allowed.
-    pub(crate) fn sharing(mut self, bytes: usize) -> Self {
-        self.shared = bytes;
-        self
-    }
-
-    /// Blocks of this many threads that a multiprocessor runs at once.
-    pub(crate) fn blocks_at_once(&self, threads: usize) -> Result<usize, Error> {
-        let threads = i32::try_from(threads).unwrap_or(i32::MAX);
-        self.device.bind()?;
-        // SAFETY: the function is loaded.
-        let blocks =
-            unsafe { result::occupancy::max_active_block_per_multiprocessor(self.handle, threads, self.shared) };
-        Ok(positive(blocks.map_err(|error| self.device.failed(error))?).max(1))
-    }
-
-    /// Queues the kernel.
-    ///
-    /// `arguments` are pointers to its arguments in order, as [`arguments!`] makes them. Every caller in this crate is one
-    /// function per kernel with typed arguments, next to others like it, and owns the buffers it passes or holds its caller's views.
-    pub(crate) fn launch(&self, stream: &Stream, shape: Shape, arguments: &mut [*mut c_void]) -> Result<(), Error> {
-        let narrow = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
-        let [x, y] = shape.grid.map(narrow);
-        if x == 0 || y == 0 {
-            return Ok(());
-        }
-        self.device.bind()?;
-        // SAFETY: the arguments match the kernel's parameters, and their buffers outlive the work on this stream.
-        unsafe {
-            result::launch_kernel(
-                self.handle,
-                (x, y, 1),
-                (narrow(shape.threads), 1, 1),
-                narrow(self.shared),
-                stream.handle,
-                arguments,
-            )
-        }
-        .map_err(|error| self.device.failed(error))
-    }
-}
-
-/// Pointers to arguments, for [`Kernel::launch`].
-macro_rules! arguments {
-    ($($argument:expr),* $(,)?) => {
-        &mut [$((&raw const $argument).cast_mut().cast::<std::ffi::c_void>()),*]
-    };
-}
-
-pub(crate) use arguments;

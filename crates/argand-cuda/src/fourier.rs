@@ -50,7 +50,7 @@ impl Fourier {
 }
 
 /// exp(πi x) as (re, im).
-fn turn(x: f64) -> [f64; 2] {
+pub(crate) fn turn(x: f64) -> [f64; 2] {
     let (sin, cos) = (PI * x).sin_cos();
     [cos, sin]
 }

@@ -18,6 +18,7 @@ mod fourier;
 mod fused;
 mod host;
 mod kernels;
+mod launch;
 mod operator;
 mod place;
 mod product;

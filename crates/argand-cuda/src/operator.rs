@@ -56,7 +56,7 @@ pub(crate) struct Scratch {
 }
 
 /// Lists the positions of each value below `values`, in ascending order: starts and order.
-fn positions(values: usize, list: &[u32]) -> (Vec<u32>, Vec<u32>) {
+pub(crate) fn positions(values: usize, list: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let mut starts = vec![0_u32; values + 1];
     list.iter().for_each(|&value| starts[value as usize + 1] += 1);
     for value in 0..values {

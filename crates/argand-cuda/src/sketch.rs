@@ -27,8 +27,9 @@ const BLOCK_BYTES: usize = 1 << 30;
 /// As [`argand::Sketch`].
 ///
 /// # Cost
-/// Flat SRHT sketches of at most 2048 padded columns are computed in one pass over the rows: device memory is read and written
-/// once. Others take a few passes for each factor.
+/// Flat SRHT sketches of at most 2048 padded columns, and flat TensorSketches with transforms of 64, 128, … or 8192 numbers whose
+/// rows fit into shared memory beside them, are computed in one pass over the rows: device memory is read and written once. Others
+/// take a few passes for each factor.
 ///
 /// ```no_run
 /// use argand::{FeatureMap, Rows, Spec};
@@ -347,7 +348,11 @@ impl<T: Real> CudaSketch<T> {
             return Ok(());
         }
         let Some(fused) = &self.fused else {
-            return Err(Error::invalid(Argument::Method, "a flat SRHT sketch, to pool on a GPU", self.spec.method));
+            return Err(Error::invalid(
+                Argument::Method,
+                "a flat SRHT sketch or TensorSketch, to pool on a GPU",
+                self.spec.method,
+            ));
         };
         let starts: Vec<u64> = groups.starts().iter().map(|&start| start as u64).collect();
         let buffer = stream.scratch(size_of_val(&starts[..]))?;

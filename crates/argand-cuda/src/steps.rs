@@ -5,7 +5,8 @@
 use argand::Error;
 
 use crate::blas::{Blas, Form};
-use crate::driver::{Device, Kernel, Shape, Stream, View, arguments};
+use crate::driver::{Device, Stream, View};
+use crate::launch::{Kernel, Shape, arguments};
 use crate::real::Real;
 use crate::view::DeviceRows;
 

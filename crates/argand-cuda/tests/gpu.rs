@@ -91,6 +91,28 @@ fn cases() -> Vec<Case> {
             rows: 3,
         });
     }
+    cases.extend(tensor_sketches());
+    cases
+}
+
+/// Every fused TensorSketch: all lengths, fewer and more coordinates than buckets, a constant, distinct inputs, odd and even rows.
+fn tensor_sketches() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for length in (6..=13).map(|log| 1 << log) {
+        for (name, parts) in [("tensor-sketch", 1), ("ctr-tensor-sketch", 2), ("complex-tensor-sketch", 2)] {
+            let with = |spec: Spec| spec.with_features(parts * length).with_method(name.parse().expect("a method"));
+            for (dim, coef0, degree, rows) in
+                [(5, 0.0, 1, 1), (100, 0.25, 2, 600), (1000, 0.0, 3, 5), (3000, 0.5, 4, 2)]
+            {
+                let mut spec = with(Spec::polynomial(dim));
+                spec.kernel = Kernel { gamma: 0.5, coef0, degree };
+                cases.push(Case { spec, rows });
+            }
+            let mut spec = with(Spec::tensor_product(&[40, 300, 17]));
+            spec.kernel.coef0 = 0.5;
+            cases.push(Case { spec, rows: 7 });
+        }
+    }
     cases
 }
 
@@ -180,8 +202,15 @@ fn view(buffer: &Buffer, element: Element, rows: usize, columns: usize) -> Devic
 fn halves_are_rounded_features_of_rounded_rows() {
     let Some(device) = device() else { return };
     let stream = device.stream().expect("a stream");
-    for method in ["ctr-product-srht", "product-srht", "complex-product-srht", "gaussian", "tensor-sketch"] {
-        for (rows, dim, features) in [(9, 100, 96), (6, 1024, 4096), (5, 33, 50)] {
+    for method in [
+        "ctr-product-srht",
+        "product-srht",
+        "complex-product-srht",
+        "gaussian",
+        "tensor-sketch",
+        "complex-tensor-sketch",
+    ] {
+        for (rows, dim, features) in [(9, 100, 96), (6, 1024, 4096), (5, 33, 50), (5, 33, 128)] {
             let spec = Spec::polynomial(dim)
                 .with_degree(3)
                 .with_features(features)
@@ -230,9 +259,9 @@ fn decode(element: Element, bits: u16) -> f32 {
 fn pooled_features_are_sums() {
     let Some(device) = device() else { return };
     let stream = device.stream().expect("a stream");
-    for method in ["ctr-product-srht", "product-srht", "complex-tensor-srht"] {
+    for method in ["ctr-product-srht", "product-srht", "complex-tensor-srht", "tensor-sketch", "ctr-tensor-sketch"] {
         for (dim, features, starts) in
-            [(60, 128, vec![0, 5, 5, 12, 40]), (512, 8192, vec![0, 33, 64]), (20, 50, vec![0, 1])]
+            [(60, 128, vec![0, 5, 5, 12, 40]), (512, 8192, vec![0, 33, 64]), (20, 512, vec![0, 1])]
         {
             let groups = Groups::from_starts(&starts).expect("groups");
             let (rows, count) = (groups.rows(), groups.count());
@@ -278,6 +307,33 @@ fn overflow_names_the_row() {
         x[4 * 40] = 0.5;
         sketch.transform(&[Rows::new(&x, 10, 40).expect("a table").into()]).expect("the error is forgotten");
     }
+}
+
+/// Two rows of a real TensorSketch share a transform: neither spoils the other.
+#[test]
+fn rows_of_other_sizes_keep_their_precision() {
+    let Some(device) = device() else { return };
+    let (rows, dim, features) = (6, 200, 1024);
+    let method = "tensor-sketch".parse().expect("a method");
+    let drawn =
+        Spec::polynomial(dim).with_degree(3).with_features(features).with_method(method).draw().expect("a sketch");
+    let mut x = numbers::<f32>(1, rows * dim);
+    for (row, factor) in x.chunks_exact_mut(dim).zip([1e-6, 1e5, 1.0, 0.0, 1e9, 1.0]) {
+        row.iter_mut().for_each(|value| *value *= factor);
+    }
+    let inputs = [Rows::new(&x, rows, dim).expect("a table").into()];
+    let want = drawn.sketch::<f32>().expect("a sketch").transform(&inputs).expect("features");
+    let sketch = CudaSketch::<f32>::new(&device, &drawn).expect("a sketch");
+    assert!(sketch.is_fused());
+    let got = sketch.transform(&inputs).expect("features");
+    for (row, (want, got)) in want.chunks_exact(features).zip(got.chunks_exact(features)).enumerate() {
+        let worst = want.iter().zip(got).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+        assert!(worst <= 1e-5 * largest(want), "row {row}: {worst:e} of {:e}", largest(want));
+    }
+    // The second of two rows overflows, and the first does not.
+    x[3 * dim] = 1e20;
+    let error = sketch.transform(&[Rows::new(&x, rows, dim).expect("a table").into()]).expect_err("an overflow");
+    assert!(matches!(error, Error::Overflow { row: 3, .. }), "{error}");
 }
 
 #[test]

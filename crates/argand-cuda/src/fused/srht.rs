@@ -4,12 +4,13 @@ use argand::draw::{Hadamard, Product, Source, Values};
 use argand::{Error, Field, InputDims, Scalar, Spec};
 use rayon::prelude::*;
 
-use crate::driver::{Buffer, Device, Kernel, Shape, Stream, View, arguments};
+use super::{MOST_TABLES, Table, narrow};
+use crate::driver::{Buffer, Device, Stream, View};
+use crate::launch::{Kernel, Shape, arguments};
 use crate::place::places;
 use crate::view::{DeviceRows, Element};
 
 /// As in the kernel.
-const MOST_TABLES: usize = 16;
 /// The most warps of a block, and for the longest rows.
 const MOST_WARPS: [usize; 2] = [10, 6];
 /// Groups of four outputs of each thread, for pooled features.
@@ -20,7 +21,7 @@ const SMALLEST: u32 = 5;
 
 /// A flat product of SRHTs in one pass.
 #[derive(Debug)]
-pub(crate) struct Fused {
+pub(crate) struct Srht {
     features: Kernel,
     /// The same for aligned `f32`, real and imaginary parts apart.
     plain: Kernel,
@@ -32,16 +33,6 @@ pub(crate) struct Fused {
     _tables: [Buffer; 3],
     complex: bool,
     arguments: Arguments,
-}
-
-/// `Source` in the kernel.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-struct Table {
-    x: u64,
-    stride: i64,
-    columns: i32,
-    root_coef0: f32,
 }
 
 /// `Arguments` in the kernel, field by field.
@@ -71,11 +62,7 @@ struct Arguments {
     out_element: i32,
 }
 
-fn narrow(size: usize) -> i32 {
-    i32::try_from(size).unwrap_or_else(|_| unreachable!("the sizes of a fused sketch are below 2³¹"))
-}
-
-impl Fused {
+impl Srht {
     /// The sketch in one pass, if it is flat, made of SRHTs alone, and small enough for shared memory.
     pub(crate) fn new(device: &Device, spec: &Spec, product: &Product) -> Result<Option<Self>, Error> {
         let [join] = &product.joins[..] else { return Ok(None) };
@@ -156,14 +143,7 @@ impl Fused {
 
     fn arguments(&self, inputs: &[DeviceRows], roots: [f64; 2], out: &DeviceRows, bad_row: View) -> Arguments {
         let mut arguments = self.arguments;
-        for (table, input) in arguments.tables.iter_mut().zip(inputs) {
-            *table = Table {
-                x: input.address,
-                stride: input.stride as i64,
-                columns: narrow(input.columns),
-                root_coef0: f32::from_f64(roots[1]),
-            };
-        }
+        arguments.tables = Table::of(inputs, roots);
         arguments.element = inputs.first().map_or(Element::F32, |input| input.element).code();
         arguments.out_element = out.element.code();
         arguments.out = out.address;
