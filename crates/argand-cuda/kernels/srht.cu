@@ -16,8 +16,10 @@
 
 enum { N = 1 << LOG, PER_LANE = N / 32, WORDS = (PER_LANE + 31) / 32 };
 
-// The most threads of a block, and blocks that shall fit at once: about 100 registers for a thread, and 170 for the longest rows.
-#define BOUNDS __launch_bounds__(LOG == 11 ? 192 : 320, 2)
+// The most threads of a block, and blocks that shall fit at once: 80 registers for a thread, and 170 for the longest rows. Sums of
+// pooled features take more.
+#define BOUNDS __launch_bounds__(LOG == 11 ? 192 : 256, LOG == 11 ? 2 : 3)
+#define POOLED_BOUNDS __launch_bounds__(LOG == 11 ? 192 : 256, 2)
 
 struct Arguments {
     // One for each factor, or a single one.
@@ -187,7 +189,7 @@ template <bool COMPLEX>
 DEVICE void multiply(const Arguments& args, const float4* slots, const ushort4* next, float4* r) {
     const int step = args.outputs_padded / 4;
     ushort4 from = __ldg(next);
-#pragma unroll 2
+#pragma unroll 4
     for (int factor = 1; factor < args.factors; factor++) {
         next += step;
         slots += N;
@@ -283,7 +285,7 @@ DEVICE void features(const Arguments& args) {
             if (group >= groups) break;
             float4 start[4];
             fetch(slots, __ldg(gathered + group), start);
-#pragma unroll 1
+#pragma unroll
             for (int copy = 0; copy < 2; copy++) {
                 const int now = group + copy * args.period;
                 if (now >= groups) break;
@@ -360,5 +362,5 @@ extern "C" __global__ void BOUNDS features_real(const __grid_constant__ Argument
 extern "C" __global__ void BOUNDS features_real_plain(const __grid_constant__ Arguments args) { features<false, true>(args); }
 extern "C" __global__ void BOUNDS features_complex(const __grid_constant__ Arguments args) { features<true, false>(args); }
 extern "C" __global__ void BOUNDS features_complex_plain(const __grid_constant__ Arguments args) { features<true, true>(args); }
-extern "C" __global__ void BOUNDS pooled_real(const __grid_constant__ Arguments args) { pooled<false>(args); }
-extern "C" __global__ void BOUNDS pooled_complex(const __grid_constant__ Arguments args) { pooled<true>(args); }
+extern "C" __global__ void POOLED_BOUNDS pooled_real(const __grid_constant__ Arguments args) { pooled<false>(args); }
+extern "C" __global__ void POOLED_BOUNDS pooled_complex(const __grid_constant__ Arguments args) { pooled<true>(args); }

@@ -12,7 +12,7 @@ use crate::view::{DeviceRows, Element};
 
 /// As in the kernel.
 /// The most warps of a block, and for the longest rows.
-const MOST_WARPS: [usize; 2] = [10, 6];
+const MOST_WARPS: [usize; 2] = [8, 6];
 /// Groups of four outputs of each thread, for pooled features.
 const POOLED_STEPS: usize = 4;
 /// log₂ of the padded dimensions there are kernels for.
@@ -97,11 +97,8 @@ impl Srht {
         let pooled = kernel("pooled_real", "pooled_complex")?;
 
         let layout = Layout::of(&factors, 1 << log, outputs, spec.seed);
-        // Two warps transform a factor. If shared memory has room for many blocks, all warps of a block are busy at once.
-        let tasks = 2 * factors.len();
-        let most = MOST_WARPS[usize::from(log == 11)];
-        let many = device.info().shared_memory / (shared + 1024) * tasks >= 2 * most;
-        let threads = 32 * if many { tasks.min(most) } else { most };
+        // Two warps transform a factor, all factors at once if there are few.
+        let threads = 32 * MOST_WARPS[usize::from(log == 11)].min(2 * factors.len());
         let blocks = device.info().multiprocessors * features.blocks_at_once(threads)?;
         let turns = device.upload(&layout.turns)?;
         let places = device.upload(&layout.places)?;
