@@ -29,6 +29,7 @@ pub(crate) struct Srht {
     /// Blocks that run at once.
     blocks: usize,
     threads: usize,
+    pooled_threads: usize,
     /// The memory that `arguments` points to.
     _tables: [Buffer; 3],
     complex: bool,
@@ -98,7 +99,8 @@ impl Srht {
 
         let layout = Layout::of(&factors, 1 << log, outputs, spec.seed);
         // Two warps transform a factor, all factors at once if there are few.
-        let threads = 32 * MOST_WARPS[usize::from(log == 11)].min(2 * factors.len());
+        let pooled_threads = 32 * MOST_WARPS[usize::from(log == 11)];
+        let threads = pooled_threads.min(64 * factors.len());
         let blocks = device.info().multiprocessors * features.blocks_at_once(threads)?;
         let turns = device.upload(&layout.turns)?;
         let places = device.upload(&layout.places)?;
@@ -132,6 +134,7 @@ impl Srht {
             pooled,
             blocks,
             threads,
+            pooled_threads,
             _tables: [turns, places, gathered],
             complex,
             arguments,
@@ -184,8 +187,12 @@ impl Srht {
         let mut arguments = self.arguments(inputs, roots, out, bad_row);
         arguments.rows = inputs.first().map_or(0, |input| input.rows) as i64;
         arguments.starts = starts.0;
-        let parts = narrow_up(self.arguments.outputs).div_ceil(4).div_ceil(POOLED_STEPS * self.threads);
-        self.pooled.launch(stream, Shape { grid: [out.rows, parts], threads: self.threads }, arguments!(arguments))
+        let parts = narrow_up(self.arguments.outputs).div_ceil(4).div_ceil(POOLED_STEPS * self.pooled_threads);
+        self.pooled.launch(
+            stream,
+            Shape { grid: [out.rows, parts], threads: self.pooled_threads },
+            arguments!(arguments),
+        )
     }
 }
 
