@@ -97,7 +97,7 @@ paper:
 
 # The pictures in the README and in docs/math.md.
 figures:
-	$(CARGO) run --locked --release --quiet --package argand-cli -- demo --seeds 30 \
+	$(CARGO) run --locked --release --quiet --package argand-cli -- demo --rows 1000 --seeds 30 \
 		--features 64,128,256,512,1024,2048 --plot docs/demo.svg \
 		--method gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-srht,ctr-product-srht
 	$(CARGO) run --locked --release --quiet --package argand-cli --example crossover docs/crossover.svg

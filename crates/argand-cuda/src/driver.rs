@@ -196,10 +196,7 @@ impl Device {
     /// [`Error::Device`].
     pub fn upload<T: Plain>(&self, values: &[T]) -> Result<Buffer, Error> {
         let buffer = self.allocate(size_of_val(values))?;
-        if !values.is_empty() {
-            // SAFETY: the buffer is as long as the values, which are plain.
-            unsafe { result::memcpy_htod_sync(buffer.address, values) }.map_err(|error| self.failed(error))?;
-        }
+        buffer.write(values)?;
         Ok(buffer)
     }
 
@@ -224,16 +221,16 @@ impl Device {
     }
 
     /// A kernel of one of the crate's modules, which is loaded on first use.
-    pub(crate) fn kernel(&self, module: &'static str, name: &str) -> Result<Kernel, Error> {
+    pub(crate) fn kernel(&self, module: &str, name: &str) -> Result<Kernel, Error> {
+        let Some((module, text)) = crate::kernels::module(module) else {
+            unreachable!("only the crate's own modules are asked for")
+        };
         self.bind()?;
         let mut modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = if let Some(loaded) = modules.get(module) {
             *loaded
         } else {
-            let Some((_, text)) = crate::kernels::MODULES.iter().find(|(name, _)| *name == module) else {
-                unreachable!("only the crate's own modules are asked for")
-            };
-            let text = CString::new(*text).unwrap_or_else(|_| unreachable!("PTX has no zero bytes"));
+            let text = CString::new(text).unwrap_or_else(|_| unreachable!("PTX has no zero bytes"));
             // SAFETY: the image is PTX text that ends with a zero.
             let handle = unsafe { result::module::load_data(text.as_ptr().cast()) };
             let loaded = Module(handle.map_err(|error| self.failed(error))?);
@@ -443,9 +440,17 @@ impl Buffer {
     /// If the buffer is shorter.
     pub fn write<T: Plain>(&self, values: &[T]) -> Result<(), Error> {
         assert!(size_of_val(values) <= self.bytes, "numbers fit into their buffer");
+        if values.is_empty() {
+            return Ok(());
+        }
         self.device.bind()?;
+        // A short copy returns before the numbers have arrived, and other streams do not wait for it.
         // SAFETY: the buffer is long enough, and the values are plain.
-        unsafe { result::memcpy_htod_sync(self.address, values) }.map_err(|error| self.device.failed(error))
+        unsafe {
+            result::memcpy_htod_sync(self.address, values)
+                .and_then(|()| result::stream::synchronize(result::stream::null()))
+                .map_err(|error| self.device.failed(error))
+        }
     }
 
     /// Copies numbers from the device. Waits for this copy, not for other streams.

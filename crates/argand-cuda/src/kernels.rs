@@ -6,8 +6,13 @@ macro_rules! modules {
     };
 }
 
+/// The name of a module as it is listed, and its text.
+pub(crate) fn module(name: &str) -> Option<(&'static str, &'static str)> {
+    MODULES.iter().copied().find(|(listed, _)| *listed == name)
+}
+
 /// Name and text of every module.
-pub(crate) const MODULES: &[(&str, &str)] = modules![
+const MODULES: &[(&str, &str)] = modules![
     "steps_f32",
     "steps_f64",
     "srht_5",

@@ -8,7 +8,7 @@ use argand::{Argument, Error, Groups, Spec};
 
 use crate::cosine::Cosine;
 use crate::driver::{Buffer, Device, Stream};
-use crate::fused::Fused;
+use crate::fused::{Call, Fused};
 use crate::host::Lane;
 use crate::product::Product;
 use crate::real::Real;
@@ -141,7 +141,7 @@ impl<T: Real> CudaSketch<T> {
         }
         let bad_row = bad_row.at::<u64>(0);
         if let Some(fused) = &self.fused {
-            return fused.transform(stream, inputs, self.roots(), out, first_row, bad_row);
+            return fused.transform(stream, &Call { inputs, out, first_row, bad_row });
         }
         let numbers = match &self.map {
             Kind::Product(product) => product.numbers_per_row(false),
@@ -256,11 +256,6 @@ impl<T: Real> CudaSketch<T> {
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = lanes;
     }
 
-    /// √γ and √ν.
-    fn roots(&self) -> [f64; 2] {
-        [self.spec.kernel.gamma.sqrt(), self.spec.kernel.coef0.sqrt()]
-    }
-
     fn check_element(table: &DeviceRows, argument: Argument) -> Result<(), Error> {
         let double = table.element == Element::F64;
         if double == (T::ELEMENT == Element::F64) {
@@ -357,6 +352,7 @@ impl<T: Real> CudaSketch<T> {
         let starts: Vec<u64> = groups.starts().iter().map(|&start| start as u64).collect();
         let buffer = stream.scratch(size_of_val(&starts[..]))?;
         stream.write(&starts, &buffer, 0)?;
-        fused.transform_pooled(stream, inputs, self.roots(), buffer.at::<u64>(0), out, self.bad_row.at::<u64>(0))
+        let call = Call { inputs, out, first_row: 0, bad_row: self.bad_row.at::<u64>(0) };
+        fused.transform_pooled(stream, &call, buffer.at::<u64>(0))
     }
 }

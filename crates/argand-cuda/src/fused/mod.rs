@@ -3,11 +3,11 @@
 mod srht;
 mod tensor_sketch;
 
-use argand::draw::Product;
-use argand::{Error, Scalar, Spec};
+use argand::draw::{Draw, Operand, Product, Projection, Source, Values};
+use argand::{Error, Spec};
 
 use crate::driver::{Device, Stream, View};
-use crate::view::DeviceRows;
+use crate::view::{DeviceRows, Element};
 
 /// Tables that a kernel has room for.
 const MOST_TABLES: usize = 16;
@@ -23,16 +23,11 @@ struct Table {
 }
 
 impl Table {
-    /// The sources of a sketch; `roots` are √γ and √ν.
-    fn of(inputs: &[DeviceRows], roots: [f64; 2]) -> [Self; MOST_TABLES] {
+    /// The sources of a sketch; √ν is zero if there is no constant.
+    fn of(inputs: &[DeviceRows], root_coef0: f32) -> [Self; MOST_TABLES] {
         let mut tables = [Self::default(); MOST_TABLES];
         for (table, input) in tables.iter_mut().zip(inputs) {
-            *table = Self {
-                x: input.address,
-                stride: input.stride as i64,
-                columns: narrow(input.columns),
-                root_coef0: f32::from_f64(roots[1]),
-            };
+            *table = Self { x: input.address, stride: input.stride as i64, columns: narrow(input.columns), root_coef0 };
         }
         tables
     }
@@ -59,34 +54,51 @@ impl Fused {
     }
 
     /// Queues the features of all rows.
-    pub(crate) fn transform(
-        &self,
-        stream: &Stream,
-        inputs: &[DeviceRows],
-        roots: [f64; 2],
-        out: &DeviceRows,
-        first_row: usize,
-        bad_row: View,
-    ) -> Result<(), Error> {
+    pub(crate) fn transform(&self, stream: &Stream, call: &Call<'_>) -> Result<(), Error> {
         match self {
-            Self::Srht(srht) => srht.transform(stream, inputs, roots, out, first_row, bad_row),
-            Self::TensorSketch(sketch) => sketch.transform(stream, inputs, roots, out, first_row, bad_row),
+            Self::Srht(srht) => srht.transform(stream, call),
+            Self::TensorSketch(sketch) => sketch.transform(stream, call),
         }
     }
 
     /// Queues the sums of the features of groups of rows; `starts` has one more entry than there are groups.
-    pub(crate) fn transform_pooled(
-        &self,
-        stream: &Stream,
-        inputs: &[DeviceRows],
-        roots: [f64; 2],
-        starts: View,
-        out: &DeviceRows,
-        bad_row: View,
-    ) -> Result<(), Error> {
+    pub(crate) fn transform_pooled(&self, stream: &Stream, call: &Call<'_>, starts: View) -> Result<(), Error> {
         match self {
-            Self::Srht(srht) => srht.transform_pooled(stream, inputs, roots, starts, out, bad_row),
-            Self::TensorSketch(sketch) => sketch.transform_pooled(stream, inputs, roots, starts, out, bad_row),
+            Self::Srht(srht) => srht.transform_pooled(stream, call, starts),
+            Self::TensorSketch(sketch) => sketch.transform_pooled(stream, call, starts),
         }
     }
+}
+
+/// What a sketch is asked to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) inputs: &'a [DeviceRows],
+    pub(crate) out: &'a DeviceRows,
+    /// The number of the first row, and where the first one that does not fit is recorded.
+    pub(crate) first_row: usize,
+    pub(crate) bad_row: View,
+}
+
+impl Call<'_> {
+    /// The type of the inputs, which is the same for all.
+    fn element(&self) -> i32 {
+        self.inputs.first().map_or(Element::F32, |input| input.element).code()
+    }
+
+    fn input_rows(&self) -> i64 {
+        self.inputs.first().map_or(0, |input| input.rows) as i64
+    }
+}
+
+/// The drawn values of a flat product whose factors are all of one kind; `None` for other products. There is at least one factor.
+fn flat<'a, V>(product: &'a Product, of_kind: impl Fn(&'a Values) -> Option<&'a V>) -> Option<(Vec<&'a V>, Draw)> {
+    let [join] = &product.joins[..] else { return None };
+    let factor = |operand: &'a Operand<Projection>| {
+        let untransformed = !operand.projection.draw.transformed;
+        of_kind(&operand.projection.values).filter(|_| untransformed && matches!(operand.source, Source::Factor(_)))
+    };
+    let factors: Vec<&V> = join.operands.iter().map(factor).collect::<Option<_>>()?;
+    let first = join.operands.first().filter(|_| product.craft.is_none())?;
+    Some((factors, first.projection.draw))
 }

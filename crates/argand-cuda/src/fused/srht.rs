@@ -1,23 +1,22 @@
 //! The host side of `srht.cu`: flat products of SRHTs in one pass.
 
-use argand::draw::{Hadamard, Product, Source, Values};
+use argand::draw::{Hadamard, Product, Values};
 use argand::{Error, Field, InputDims, Scalar, Spec};
 use rayon::prelude::*;
 
-use super::{MOST_TABLES, Table, narrow};
+use super::{Call, MOST_TABLES, Table, flat, narrow};
 use crate::driver::{Buffer, Device, Stream, View};
 use crate::launch::{Kernel, Shape, arguments};
 use crate::place::places;
-use crate::view::{DeviceRows, Element};
+use crate::view::Element;
 
-/// As in the kernel.
-/// The most warps of a block, and for the longest rows.
+/// As in the kernel: the most warps of a block, and for the longest rows.
 const MOST_WARPS: [usize; 2] = [8, 6];
 /// Groups of four outputs of each thread, for pooled features.
 const POOLED_STEPS: usize = 4;
 /// log₂ of the padded dimensions there are kernels for.
-const MODULES: [&str; 7] = ["srht_5", "srht_6", "srht_7", "srht_8", "srht_9", "srht_10", "srht_11"];
 const SMALLEST: u32 = 5;
+const LARGEST: u32 = 11;
 
 /// A flat product of SRHTs in one pass.
 #[derive(Debug)]
@@ -33,6 +32,8 @@ pub(crate) struct Srht {
     /// The memory that `arguments` points to.
     _tables: [Buffer; 3],
     complex: bool,
+    outputs: usize,
+    root_coef0: f32,
     arguments: Arguments,
 }
 
@@ -65,41 +66,35 @@ struct Arguments {
 
 impl Srht {
     /// The sketch in one pass, if it is flat, made of SRHTs alone, and small enough for shared memory.
-    pub(crate) fn new(device: &Device, spec: &Spec, product: &Product) -> Result<Option<Self>, Error> {
-        let [join] = &product.joins[..] else { return Ok(None) };
-        let factors: Vec<&Hadamard> = join
-            .operands
-            .iter()
-            .filter_map(|operand| match (&operand.projection.values, operand.source) {
-                (Values::Hadamard(hadamard), Source::Factor(_)) if !operand.projection.draw.transformed => {
-                    Some(&**hadamard)
-                }
-                _ => None,
-            })
-            .collect();
+    pub(super) fn new<'a>(device: &Device, spec: &Spec, product: &'a Product) -> Result<Option<Self>, Error> {
+        let hadamard =
+            |values: &'a Values| if let Values::Hadamard(hadamard) = values { Some(&**hadamard) } else { None };
+        let (Some((factors, draw)), Some(method)) = (flat(product, hadamard), spec.method.product()) else {
+            return Ok(None);
+        };
         let distinct = matches!(spec.inputs, InputDims::Distinct(_));
-        let (Some(first), Some(method)) = (join.operands.first(), spec.method.product()) else { return Ok(None) };
         // A shorter vector is transformed as a longer one with zeros: the first values are the same, to the last bit.
         let widest = factors.iter().map(|factor| factor.turns.len()).max().unwrap_or(1);
         let log = widest.next_power_of_two().trailing_zeros().max(SMALLEST);
-        let shared = (join.operands.len() << log) * 16;
-        let outputs = first.projection.draw.outputs;
-        let fits = factors.len() == join.operands.len()
-            && product.craft.is_none()
+        let shared = (factors.len() << log) * 16;
+        let outputs = draw.outputs;
+        let fits = log <= LARGEST
             && shared <= device.info().shared_memory
             && !(distinct && factors.len() > MOST_TABLES)
             && device.info().compute_capability.0 >= 8;
-        let Some(module) = MODULES.get((log - SMALLEST) as usize).filter(|_| fits) else { return Ok(None) };
-        let complex = first.projection.draw.complex;
+        if !fits {
+            return Ok(None);
+        }
+        let (module, complex) = (format!("srht_{log}"), draw.complex);
         let kernel =
-            |real, with_parts| device.kernel(module, if complex { with_parts } else { real })?.with_shared(shared);
+            |real, with_parts| device.kernel(&module, if complex { with_parts } else { real })?.with_shared(shared);
         let features = kernel("features_real", "features_complex")?;
         let plain = kernel("features_real_plain", "features_complex_plain")?;
         let pooled = kernel("pooled_real", "pooled_complex")?;
 
         let layout = Layout::of(&factors, 1 << log, outputs, spec.seed);
         // Two warps transform a factor, all factors at once if there are few.
-        let pooled_threads = 32 * MOST_WARPS[usize::from(log == 11)];
+        let pooled_threads = 32 * MOST_WARPS[usize::from(log == LARGEST)];
         let threads = pooled_threads.min(64 * factors.len());
         let blocks = device.info().multiprocessors * features.blocks_at_once(threads)?;
         let turns = device.upload(&layout.turns)?;
@@ -137,67 +132,46 @@ impl Srht {
             pooled_threads,
             _tables: [turns, places, gathered],
             complex,
+            outputs,
+            root_coef0: f32::from_f64(spec.kernel.coef0.sqrt()),
             arguments,
         }))
     }
 
-    fn arguments(&self, inputs: &[DeviceRows], roots: [f64; 2], out: &DeviceRows, bad_row: View) -> Arguments {
-        let mut arguments = self.arguments;
-        arguments.tables = Table::of(inputs, roots);
-        arguments.element = inputs.first().map_or(Element::F32, |input| input.element).code();
-        arguments.out_element = out.element.code();
-        arguments.out = out.address;
-        arguments.stride = out.stride as i64;
-        arguments.bad_row = bad_row.0;
+    fn arguments(&self, call: &Call<'_>) -> Arguments {
+        let out = call.out;
         let four = 4 * out.element.bytes() as u64;
-        let whole = self.arguments.outputs % 4 == 0 && out.stride.is_multiple_of(4) && out.address.is_multiple_of(four);
-        arguments.aligned = i32::from(whole);
-        arguments
+        let whole = self.outputs.is_multiple_of(4) && out.stride.is_multiple_of(4) && out.address.is_multiple_of(four);
+        Arguments {
+            tables: Table::of(call.inputs, self.root_coef0),
+            element: call.element(),
+            rows: call.input_rows(),
+            out: out.address,
+            out_element: out.element.code(),
+            stride: out.stride as i64,
+            first_row: call.first_row as i64,
+            bad_row: call.bad_row.0,
+            aligned: i32::from(whole),
+            ..self.arguments
+        }
     }
 
     /// Queues the features of all rows.
-    pub(crate) fn transform(
-        &self,
-        stream: &Stream,
-        inputs: &[DeviceRows],
-        roots: [f64; 2],
-        out: &DeviceRows,
-        first_row: usize,
-        bad_row: View,
-    ) -> Result<(), Error> {
-        let mut arguments = self.arguments(inputs, roots, out, bad_row);
-        arguments.rows = out.rows as i64;
-        arguments.first_row = first_row as i64;
-        let blocks = out.rows.div_ceil(if self.complex { 2 } else { 4 }).min(self.blocks);
-        let plain = arguments.aligned == 1 && out.element == Element::F32 && arguments.interleaved == 0;
+    pub(super) fn transform(&self, stream: &Stream, call: &Call<'_>) -> Result<(), Error> {
+        let arguments = self.arguments(call);
+        let blocks = call.out.rows.div_ceil(if self.complex { 2 } else { 4 }).min(self.blocks);
+        let plain = arguments.aligned == 1 && call.out.element == Element::F32 && arguments.interleaved == 0;
         let kernel = if plain { &self.plain } else { &self.features };
         kernel.launch(stream, Shape { grid: [blocks, 1], threads: self.threads }, arguments!(arguments))
     }
 
     /// Queues the sums of the features of groups of rows; `starts` has one more entry than there are groups.
-    pub(crate) fn transform_pooled(
-        &self,
-        stream: &Stream,
-        inputs: &[DeviceRows],
-        roots: [f64; 2],
-        starts: View,
-        out: &DeviceRows,
-        bad_row: View,
-    ) -> Result<(), Error> {
-        let mut arguments = self.arguments(inputs, roots, out, bad_row);
-        arguments.rows = inputs.first().map_or(0, |input| input.rows) as i64;
-        arguments.starts = starts.0;
-        let parts = narrow_up(self.arguments.outputs).div_ceil(4).div_ceil(POOLED_STEPS * self.pooled_threads);
-        self.pooled.launch(
-            stream,
-            Shape { grid: [out.rows, parts], threads: self.pooled_threads },
-            arguments!(arguments),
-        )
+    pub(super) fn transform_pooled(&self, stream: &Stream, call: &Call<'_>, starts: View) -> Result<(), Error> {
+        let arguments = Arguments { starts: starts.0, ..self.arguments(call) };
+        let parts = self.outputs.div_ceil(4).div_ceil(POOLED_STEPS * self.pooled_threads);
+        let shape = Shape { grid: [call.out.rows, parts], threads: self.pooled_threads };
+        self.pooled.launch(stream, shape, arguments!(arguments))
     }
-}
-
-fn narrow_up(size: i32) -> usize {
-    usize::try_from(size).unwrap_or_default()
 }
 
 /// The tables of the kernel.

@@ -1,14 +1,13 @@
 //! The host side of `tensor_sketch.cu`: flat TensorSketches in one pass.
 
-use argand::draw::{Buckets, Product, Source, Values};
+use argand::draw::{Buckets, Product, Values};
 use argand::{Error, Field, InputDims, Scalar, Spec};
 
-use super::{MOST_TABLES, Table, narrow};
+use super::{Call, MOST_TABLES, Table, flat, narrow};
 use crate::driver::{Buffer, Device, Stream, View};
 use crate::fourier::turn;
 use crate::launch::{Kernel, Shape, arguments};
 use crate::operator::positions;
-use crate::view::{DeviceRows, Element};
 
 /// As in the kernel.
 const MOST_FACTORS: usize = 32;
@@ -18,17 +17,8 @@ const MOST_SLOTS: usize = 1 << 14;
 /// Bytes of shared memory that are not the launch's, rounded up.
 const OWN_SHARED: usize = 1024;
 /// log₂ of the lengths there are kernels for.
-const MODULES: [&str; 8] = [
-    "tensor_sketch_6",
-    "tensor_sketch_7",
-    "tensor_sketch_8",
-    "tensor_sketch_9",
-    "tensor_sketch_10",
-    "tensor_sketch_11",
-    "tensor_sketch_12",
-    "tensor_sketch_13",
-];
 const SMALLEST: u32 = 6;
+const LARGEST: u32 = 13;
 
 /// A flat TensorSketch in one pass.
 #[derive(Debug)]
@@ -42,6 +32,7 @@ pub(crate) struct TensorSketch {
     /// Transforms that a block computes side by side.
     teams: usize,
     complex: bool,
+    root_coef0: f32,
     /// The memory that `arguments` points to.
     _tables: [Buffer; 4],
     arguments: Arguments,
@@ -76,30 +67,21 @@ struct Arguments {
 
 impl TensorSketch {
     /// The sketch in one pass, if it is a flat TensorSketch whose transforms and rows fit into shared memory.
-    pub(crate) fn new(device: &Device, spec: &Spec, product: &Product) -> Result<Option<Self>, Error> {
-        let [join] = &product.joins[..] else { return Ok(None) };
-        let factors: Vec<&Buckets> = join
-            .operands
-            .iter()
-            .filter_map(|operand| match (&operand.projection.values, operand.source) {
-                (Values::Buckets(buckets), Source::Factor(_)) if !operand.projection.draw.transformed => {
-                    Some(&**buckets)
-                }
-                _ => None,
-            })
-            .collect();
-        let (Some(first), Some(method)) = (join.operands.first(), spec.method.product()) else { return Ok(None) };
+    pub(super) fn new<'a>(device: &Device, spec: &Spec, product: &'a Product) -> Result<Option<Self>, Error> {
+        let buckets = |values: &'a Values| if let Values::Buckets(buckets) = values { Some(&**buckets) } else { None };
+        let (Some((factors, draw)), Some(method)) = (flat(product, buckets), spec.method.product()) else {
+            return Ok(None);
+        };
         let distinct = matches!(spec.inputs, InputDims::Distinct(_));
-        let outputs = first.projection.draw.outputs;
-        let applies = factors.len() == join.operands.len()
-            && product.craft.is_none()
-            && outputs.is_power_of_two()
+        let outputs = draw.outputs;
+        let log = outputs.trailing_zeros();
+        let applies = outputs.is_power_of_two()
+            && (SMALLEST..=LARGEST).contains(&log)
             && factors.len() <= if distinct { MOST_TABLES } else { MOST_FACTORS }
             && device.info().compute_capability.0 >= 8;
-        let log = outputs.trailing_zeros();
-        let module = log.checked_sub(SMALLEST).and_then(|number| MODULES.get(number as usize)).filter(|_| applies);
-        let Some(module) = module else { return Ok(None) };
-
+        if !applies {
+            return Ok(None);
+        }
         let Some(tables) = Tables::of(&factors, spec.inputs.as_slice(), distinct, outputs) else { return Ok(None) };
         let lanes = outputs / PER_LANE;
         let teams = 32_usize.div_ceil(lanes);
@@ -107,14 +89,14 @@ impl TensorSketch {
         if shared + OWN_SHARED > device.info().shared_memory {
             return Ok(None);
         }
-        let complex = first.projection.draw.complex;
+        let (module, complex) = (format!("tensor_sketch_{log}"), draw.complex);
         let kernel =
-            |real, with_parts| device.kernel(module, if complex { with_parts } else { real })?.with_shared(shared);
+            |real, with_parts| device.kernel(&module, if complex { with_parts } else { real })?.with_shared(shared);
         let features = kernel("features_real", "features_complex")?;
         let pooled = kernel("pooled_real", "pooled_complex")?;
         let pooled_threads = lanes * teams;
         // A thread of the largest plays two lanes.
-        let threads = if log >= 13 { pooled_threads / 2 } else { pooled_threads };
+        let threads = if log == LARGEST { pooled_threads / 2 } else { pooled_threads };
         let blocks = device.info().multiprocessors * features.blocks_at_once(threads)?;
 
         let codes = device.upload(&tables.codes)?;
@@ -154,55 +136,39 @@ impl TensorSketch {
             pooled_threads,
             teams,
             complex,
+            root_coef0: f32::from_f64(spec.kernel.coef0.sqrt()),
             _tables: buffers,
             arguments,
         }))
     }
 
-    fn arguments(&self, inputs: &[DeviceRows], roots: [f64; 2], out: &DeviceRows, bad_row: View) -> Arguments {
+    fn arguments(&self, call: &Call<'_>) -> Arguments {
         Arguments {
-            tables: Table::of(inputs, roots),
-            element: inputs.first().map_or(Element::F32, |input| input.element).code(),
-            rows: inputs.first().map_or(0, |input| input.rows) as i64,
-            out: out.address,
-            out_element: out.element.code(),
-            stride: out.stride as i64,
-            bad_row: bad_row.0,
+            tables: Table::of(call.inputs, self.root_coef0),
+            element: call.element(),
+            rows: call.input_rows(),
+            out: call.out.address,
+            out_element: call.out.element.code(),
+            stride: call.out.stride as i64,
+            first_row: call.first_row as i64,
+            bad_row: call.bad_row.0,
             ..self.arguments
         }
     }
 
     /// Queues the features of all rows.
-    pub(super) fn transform(
-        &self,
-        stream: &Stream,
-        inputs: &[DeviceRows],
-        roots: [f64; 2],
-        out: &DeviceRows,
-        first_row: usize,
-        bad_row: View,
-    ) -> Result<(), Error> {
-        let mut arguments = self.arguments(inputs, roots, out, bad_row);
-        arguments.first_row = first_row as i64;
+    pub(super) fn transform(&self, stream: &Stream, call: &Call<'_>) -> Result<(), Error> {
+        let arguments = self.arguments(call);
         let at_once = self.teams * if self.complex { 1 } else { 2 };
-        let blocks = out.rows.div_ceil(at_once).min(self.blocks);
+        let blocks = call.out.rows.div_ceil(at_once).min(self.blocks);
         self.features.launch(stream, Shape { grid: [blocks, 1], threads: self.threads }, arguments!(arguments))
     }
 
     /// Queues the sums of the features of groups of rows; `starts` has one more entry than there are groups.
-    pub(super) fn transform_pooled(
-        &self,
-        stream: &Stream,
-        inputs: &[DeviceRows],
-        roots: [f64; 2],
-        starts: View,
-        out: &DeviceRows,
-        bad_row: View,
-    ) -> Result<(), Error> {
-        let mut arguments = self.arguments(inputs, roots, out, bad_row);
-        arguments.starts = starts.0;
-        arguments.groups = out.rows as i64;
-        let blocks = out.rows.div_ceil(self.teams);
+    pub(super) fn transform_pooled(&self, stream: &Stream, call: &Call<'_>, starts: View) -> Result<(), Error> {
+        let groups = call.out.rows;
+        let arguments = Arguments { starts: starts.0, groups: groups as i64, ..self.arguments(call) };
+        let blocks = groups.div_ceil(self.teams);
         self.pooled.launch(stream, Shape { grid: [blocks, 1], threads: self.pooled_threads }, arguments!(arguments))
     }
 }
