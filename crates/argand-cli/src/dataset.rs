@@ -322,15 +322,25 @@ impl<'a> Pass<'a> {
 
     /// Passes the features and labels of all rows to `consume`, block by block; returns the number of rows.
     pub(crate) fn for_each(
-        mut self,
+        self,
         pipeline: &Pipeline<f32>,
         mut consume: impl FnMut(Rows<'_, f32>, Labels<'_>) -> Result<(), Error>,
+    ) -> Result<usize, Failure> {
+        self.for_each_rows(|inputs, labels| {
+            pipeline.for_each_block(inputs, |range, features| consume(features, labels.slice(range)))
+        })
+    }
+
+    /// Passes all rows and their labels to `consume`, block by block; returns the number of rows.
+    pub(crate) fn for_each_rows(
+        mut self,
+        mut consume: impl FnMut(&[Input<'_, f32>], Labels<'_>) -> Result<(), Error>,
     ) -> Result<usize, Failure> {
         let (block_rows, mut rows) = (self.inputs.block_rows(), 0);
         while self.next(block_rows)? {
             let views = self.inputs.views().map_err(|error| self.inputs.explain(error))?;
-            let block = |range: Range<usize>, features: Rows<'_, f32>| consume(features, self.labels(range)?);
-            pipeline.for_each_block(&views, block).map_err(|error| self.inputs.explain(error))?;
+            let consumed = self.labels(0..self.rows()).and_then(|labels| consume(&views, labels));
+            consumed.map_err(|error| self.inputs.explain(error))?;
             rows += self.rows();
         }
         Ok(rows)

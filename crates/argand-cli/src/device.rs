@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use argand::draw::Drawn;
 use argand::{Error, FeatureMap};
 use argand_cuda::{CudaSketch, Device, Real};
-use argand_learn::{Pipeline, Recipe};
+use argand_learn::{CudaEngine, Engine, Pipeline, Recipe};
 
 use crate::failure::Failure;
 use crate::info::{bytes, table_of};
@@ -55,7 +56,11 @@ pub(crate) struct DeviceArguments {
 #[derive(Debug)]
 pub(crate) enum Opened {
     Cpu,
-    Cuda(Device),
+    /// Learning runs on its engine, where there is one.
+    Cuda {
+        device: Device,
+        engine: Option<Arc<dyn Engine>>,
+    },
 }
 
 impl DeviceArguments {
@@ -64,7 +69,12 @@ impl DeviceArguments {
         match self.device {
             Place::Cpu => Ok(Opened::Cpu),
             Place::Cuda(number) => {
-                Device::open(number).map(Opened::Cuda).map_err(|error| Failure::Input(format!("--device: {error}")))
+                let open = || -> Result<Opened, Error> {
+                    let device = Device::open(number)?;
+                    let engine = CudaEngine::find(&device)?.map(|engine| Arc::new(engine) as Arc<dyn Engine>);
+                    Ok(Opened::Cuda { device, engine })
+                };
+                open().map_err(|error| Failure::Input(format!("--device: {error}")))
             }
         }
     }
@@ -75,13 +85,28 @@ impl Opened {
     pub(crate) fn map<T: Real>(&self, drawn: &Drawn, memory_limit: u64) -> Result<Box<dyn FeatureMap<T>>, Error> {
         match self {
             Self::Cpu => Ok(Box::new(drawn.sketch_within::<T>(memory_limit)?)),
-            Self::Cuda(device) => Ok(Box::new(CudaSketch::<T>::new(device, drawn)?)),
+            Self::Cuda { device, .. } => Ok(Box::new(CudaSketch::<T>::new(device, drawn)?)),
         }
     }
 
     /// A recipe, ready to run.
     pub(crate) fn pipeline(&self, recipe: &Recipe) -> Result<Pipeline<f32>, Error> {
-        recipe.pipeline_on(|drawn| self.map(drawn, argand::DEFAULT_MEMORY_LIMIT))
+        match self.engine() {
+            Some(engine) => recipe.pipeline_with(engine),
+            None => recipe.pipeline_on(|drawn| self.map(drawn, argand::DEFAULT_MEMORY_LIMIT)),
+        }
+    }
+
+    /// What learning runs on, if not the processor.
+    pub(crate) fn engine(&self) -> Option<&Arc<dyn Engine>> {
+        if let Self::Cuda { engine, .. } = self { engine.as_ref() } else { None }
+    }
+
+    /// Lets a model predict where its features are computed.
+    pub(crate) fn take(&self, model: &mut dyn argand_learn::Model) {
+        if let Some(engine) = self.engine() {
+            model.run_on(engine);
+        }
     }
 }
 

@@ -44,8 +44,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let named = NamedModel::read(&arguments.model)?;
+    let mut named = NamedModel::read(&arguments.model)?;
     let device = arguments.device.open()?;
+    device.take(&mut *named.model);
     let labels = LabelSource::find("--labels", &arguments.labels, &arguments.inputs)?;
     let dims = named.model.recipe().spec.inputs.as_slice().to_vec();
     let mut dataset = Dataset::new(&arguments.inputs, labels, Part::All);

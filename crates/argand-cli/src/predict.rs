@@ -63,8 +63,9 @@ enum Out {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let named = NamedModel::read(&arguments.model)?;
+    let mut named = NamedModel::read(&arguments.model)?;
     let device = arguments.device.open()?;
+    device.take(&mut *named.model);
     let mut taken = arguments.inputs.iter().chain([&arguments.model]);
     output::check_free("--output", &arguments.output, &mut taken)?;
     let spec = &named.model.recipe().spec;

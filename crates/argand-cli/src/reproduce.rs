@@ -9,6 +9,7 @@ use argand_paper::{Dataset, Error, ITEMS, Item, Outcome, Part, Progress, Referen
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::dataset::{self, Classes, LabelSource, Task};
+use crate::device::{DeviceArguments, Opened};
 use crate::failure::Failure;
 use crate::print;
 
@@ -78,6 +79,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     reference: Option<PathBuf>,
 
+    #[command(flatten)]
+    device: DeviceArguments,
+
     /// Run nothing: show what earlier runs finished in the same folder.
     #[arg(long)]
     finished: bool,
@@ -101,6 +105,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let ascending = |given: &[usize]| given.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
     let threads = crate::on_threads(arguments.threads, rayon::current_num_threads)?;
     let datasets = datasets(arguments, items.iter().any(|item| item.needs_data))?;
+    let device = arguments.device.open()?;
+    if !matches!(device, Opened::Cpu) {
+        if let Some(item) = items.iter().find(|item| item.name != "gp") {
+            return Err(Failure::Input(format!("--device: gp alone runs on a GPU, not {}", item.name)));
+        }
+        if device.engine().is_none() {
+            return Err(Failure::Input(
+                "--device: gp needs cuBLAS, which was not found; install CUDA's libraries".to_owned(),
+            ));
+        }
+    }
     let settings = Settings {
         out: arguments.out.clone(),
         quick: arguments.quick,
@@ -113,6 +128,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         features: ascending(&arguments.features),
         methods: unrepeated(&arguments.method),
         scalings: unrepeated(&arguments.scaling),
+        engine: device.engine().cloned(),
     };
     let bar = Bar::new(arguments.quiet);
     let mut printed = Ok(());

@@ -51,16 +51,7 @@ impl Blas {
         [a, b, c]: [View; 3],
         [rows, columns, inner]: [usize; 3],
     ) -> Result<(), Error> {
-        let failed = |error: result::CublasError| Error::Device {
-            device: format!("cuda:{}", self.device.info().number),
-            fault: DeviceFault::Driver(format!("cuBLAS: {:?}", error.0)),
-        };
-        let narrow = |size: usize| {
-            c_int::try_from(size).unwrap_or_else(|_| unreachable!("blocks of rows have fewer than 2³¹ numbers a side"))
-        };
         let (rows, columns, inner) = (narrow(rows), narrow(columns), narrow(inner));
-        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        self.device.bind()?;
         // Row-major C is column-major Cᵀ: the operands change places.
         let plain = sys::cublasOperation_t::CUBLAS_OP_N;
         let transposed = sys::cublasOperation_t::CUBLAS_OP_T;
@@ -69,21 +60,137 @@ impl Blas {
             Form::Add => ((plain, columns), (plain, inner), 1.0),
         };
         let (alpha, beta) = (T::from_f64(1.0), T::from_f64(beta));
-        // SAFETY: the matrices lie in buffers of the caller's, with these sizes; the handle is locked.
-        unsafe {
-            result::set_stream(handle.0, stream.raw().cast()).map_err(failed)?;
-            T::gemm(
-                handle.0,
-                [op_b, op_a],
-                [columns, rows, inner],
-                alpha,
-                [(b.0, stride_b), (a.0, stride_a)],
-                beta,
-                (c.0, columns),
-            )
-            .map_err(failed)
-        }
+        self.call(stream, |handle| {
+            let (sizes, operands) = ([columns, rows, inner], [(b.0, stride_b), (a.0, stride_a)]);
+            // SAFETY: the matrices lie in buffers of the caller's, with these sizes.
+            unsafe { T::gemm(handle, [op_b, op_a], sizes, alpha, operands, beta, (c.0, columns)) }
+        })
     }
+
+    /// Calls cuBLAS on a stream, one thread at a time.
+    fn call(
+        &self,
+        stream: &Stream,
+        routine: impl FnOnce(sys::cublasHandle_t) -> Result<(), result::CublasError>,
+    ) -> Result<(), Error> {
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        self.device.bind()?;
+        // SAFETY: the stream is alive, and the handle is locked.
+        let set = unsafe { result::set_stream(handle.0, stream.raw().cast()) };
+        set.and_then(|()| routine(handle.0)).map_err(|error| Error::Device {
+            device: format!("cuda:{}", self.device.info().number),
+            fault: DeviceFault::Driver(format!("cuBLAS: {:?}", error.0)),
+        })
+    }
+
+    /// The lower triangle of C = βC + αAᵀA, or of C = βC + αAAᵀ: C has `size` rows, and the sums have `inner` terms.
+    pub(crate) fn add_square(
+        &self,
+        stream: &Stream,
+        square: Square,
+        [alpha, beta]: [f64; 2],
+        a: Table,
+        c: Table,
+        [size, inner]: [usize; 2],
+    ) -> Result<(), Error> {
+        // Row by row is column by column, transposed: lower triangles are upper ones.
+        let operation = match square {
+            Square::OfColumns => sys::cublasOperation_t::CUBLAS_OP_N,
+            Square::OfRows => sys::cublasOperation_t::CUBLAS_OP_T,
+        };
+        self.call(stream, |handle| {
+            // SAFETY: the matrices lie in buffers of the caller's, with these sizes.
+            unsafe {
+                sys::cublasDsyrk_v2(
+                    handle,
+                    sys::cublasFillMode_t::CUBLAS_FILL_MODE_UPPER,
+                    operation,
+                    narrow(size),
+                    narrow(inner),
+                    &raw const alpha,
+                    a.view.0 as *const f64,
+                    narrow(a.stride),
+                    &raw const beta,
+                    c.view.0 as *mut f64,
+                    narrow(c.stride),
+                )
+            }
+            .result()
+        })
+    }
+
+    /// C = C + AᵀB, with so many columns of A and of B, and so many rows of both.
+    pub(crate) fn add_product(
+        &self,
+        stream: &Stream,
+        [a, b, c]: [Table; 3],
+        [a_columns, b_columns, rows]: [usize; 3],
+    ) -> Result<(), Error> {
+        let operations = [sys::cublasOperation_t::CUBLAS_OP_N, sys::cublasOperation_t::CUBLAS_OP_T];
+        let sizes = [b_columns, a_columns, rows].map(narrow);
+        let operands = [b, a].map(|table| (table.view.0, narrow(table.stride)));
+        self.call(stream, |handle| {
+            // SAFETY: the matrices lie in buffers of the caller's, with these sizes.
+            unsafe { f64::gemm(handle, operations, sizes, 1.0, operands, 1.0, (c.view.0, narrow(c.stride))) }
+        })
+    }
+
+    /// L⁻¹x in place of every row x, with `size` numbers in a row.
+    pub(crate) fn solve_rows(
+        &self,
+        stream: &Stream,
+        lower: Table,
+        x: Table,
+        [size, rows]: [usize; 2],
+    ) -> Result<(), Error> {
+        let one = 1.0;
+        self.call(stream, |handle| {
+            // SAFETY: the matrices lie in buffers of the caller's, with these sizes.
+            unsafe {
+                sys::cublasDtrsm_v2(
+                    handle,
+                    sys::cublasSideMode_t::CUBLAS_SIDE_LEFT,
+                    sys::cublasFillMode_t::CUBLAS_FILL_MODE_UPPER,
+                    sys::cublasOperation_t::CUBLAS_OP_T,
+                    sys::cublasDiagType_t::CUBLAS_DIAG_NON_UNIT,
+                    narrow(size),
+                    narrow(rows),
+                    &raw const one,
+                    lower.view.0 as *const f64,
+                    narrow(lower.stride),
+                    x.view.0 as *mut f64,
+                    narrow(x.stride),
+                )
+            }
+            .result()
+        })
+    }
+}
+
+fn narrow(size: usize) -> c_int {
+    c_int::try_from(size).unwrap_or_else(|_| unreachable!("blocks of rows have fewer than 2³¹ numbers a side"))
+}
+
+/// A matrix of doubles in device memory, row by row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Table {
+    pub(crate) view: View,
+    /// Numbers from one row to the next.
+    pub(crate) stride: usize,
+}
+
+impl Table {
+    /// The part that begins at a row and a column.
+    pub(crate) fn part_at(self, row: usize, column: usize) -> Self {
+        Self { view: self.view.skip::<f64>(row * self.stride + column), ..self }
+    }
+}
+
+/// The products of all pairs of columns, or of all pairs of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Square {
+    OfColumns,
+    OfRows,
 }
 
 impl Drop for Blas {

@@ -169,6 +169,11 @@ impl Device {
         self.0.context.bind_to_thread().map_err(|error| self.failed(error))
     }
 
+    /// Waits until all work on this device is done.
+    pub(crate) fn synchronize(&self) -> Result<(), Error> {
+        self.0.context.synchronize().map_err(|error| self.failed(error))
+    }
+
     /// An allocation failed: says how much was needed and is free.
     fn out_of_memory(&self, needed: usize, error: DriverError) -> Error {
         if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {

@@ -11,8 +11,16 @@ use crate::view::DeviceRows;
 /// Bytes of a block, for all tables that go in or come out.
 const BLOCK_BYTES: usize = 32 << 20;
 
-/// Blocks in flight.
+/// Blocks in flight, where each is on its own.
 const LANES: usize = 2;
+
+/// How rows are sent in blocks.
+pub(crate) struct Traffic {
+    /// The most blocks in flight.
+    pub(crate) lanes: usize,
+    /// The most rows in a block.
+    pub(crate) most_rows: usize,
+}
 
 /// One table of a block: in page-locked memory and on the device.
 struct Table<T> {
@@ -102,8 +110,9 @@ impl<T> Drop for Lane<T> {
 
 impl<T: Real> CudaSketch<T> {
     /// Sends blocks of rows, and of the cotangent if there is one, queues work on them and delivers the results.
-    fn in_flight(
+    pub(crate) fn in_flight(
         &self,
+        traffic: &Traffic,
         inputs: &[Input<'_, T>],
         cotangent: Option<&Input<'_, T>>,
         outs: &mut [RowsMut<'_, T>],
@@ -113,11 +122,12 @@ impl<T: Real> CudaSketch<T> {
         let dims: Vec<usize> = inputs.iter().map(Input::columns).chain(cotangent.map(Input::columns)).collect();
         let widths: Vec<usize> = outs.iter().map(RowsMut::columns).collect();
         let per_row = dims.iter().chain(&widths).sum::<usize>() * size_of::<T>();
-        let block = (BLOCK_BYTES / per_row.max(1)).clamp(1, rows.max(1));
+        let block = (BLOCK_BYTES / per_row.max(1)).min(traffic.most_rows).clamp(1, rows.max(1));
         // Page-locked memory is slow to get, so lanes of earlier calls are used again.
         let mut lanes = self.idle_lanes();
         lanes.retain(|lane| lane.suits(block, &dims, &widths));
-        while lanes.len() < rows.div_ceil(block).min(LANES) {
+        lanes.truncate(traffic.lanes);
+        while lanes.len() < rows.div_ceil(block).min(traffic.lanes) {
             lanes.push(Lane::new(self.device(), block, &dims, &widths)?);
         }
         let bad_row = self.device().upload(&[u64::MAX])?;
@@ -151,6 +161,9 @@ impl<T: Real> CudaSketch<T> {
     }
 }
 
+/// Features and gradients of one block do not depend on others.
+const APART: Traffic = Traffic { lanes: LANES, most_rows: usize::MAX };
+
 fn check_table(argument: Argument, [rows, columns]: [usize; 2], expected: [usize; 2]) -> Result<(), Error> {
     if [rows, columns] == expected {
         return Ok(());
@@ -172,7 +185,7 @@ impl<T: Real> FeatureMap<T> for CudaSketch<T> {
         let rows = check_shapes(self.input_dims(), inputs)?;
         check_table(Argument::Out, [out.rows(), out.columns()], [rows, self.output_dim()])?;
         self.check_rows(inputs)?;
-        self.in_flight(&checked(inputs)?, None, &mut [out], |stream, inputs, outs, first, bad_row| {
+        self.in_flight(&APART, &checked(inputs)?, None, &mut [out], |stream, inputs, outs, first, bad_row| {
             self.queue(stream, inputs, &outs[0], first, bad_row)
         })
     }
@@ -195,7 +208,7 @@ impl<T: Real> FeatureMap<T> for CudaSketch<T> {
         self.check_rows(inputs)?;
         let inputs = checked(inputs)?;
         let cotangent = Input::from(cotangent).checked(Argument::Cotangent)?;
-        self.in_flight(&inputs, Some(&cotangent), gradients, |stream, tables, outs, first, bad_row| {
+        self.in_flight(&APART, &inputs, Some(&cotangent), gradients, |stream, tables, outs, first, bad_row| {
             let (cotangent, inputs) =
                 tables.split_last().unwrap_or_else(|| unreachable!("the cotangent is the last table"));
             self.queue_vjp(stream, inputs, cotangent, outs, first, bad_row)
@@ -204,7 +217,7 @@ impl<T: Real> FeatureMap<T> for CudaSketch<T> {
 }
 
 impl<T: Real> CudaSketch<T> {
-    fn check_rows(&self, inputs: &[Input<'_, T>]) -> Result<(), Error> {
+    pub(crate) fn check_rows(&self, inputs: &[Input<'_, T>]) -> Result<(), Error> {
         if self.spec().method == Method::Spherical { inputs[0].check_directions() } else { Ok(()) }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) fn module(name: &str) -> Option<(&'static str, &'static str)> {
 
 /// Name and text of every module.
 const MODULES: &[(&str, &str)] = modules![
+    "algebra_f64",
     "steps_f32",
     "steps_f64",
     "srht_5",

@@ -11,6 +11,7 @@
 //! }
 //! ```
 
+mod algebra;
 mod blas;
 mod cosine;
 mod driver;
@@ -27,6 +28,7 @@ mod sketch;
 mod steps;
 mod view;
 
+pub use algebra::{Algebra, Factors, Products};
 pub use driver::{Buffer, Device, DeviceInfo, Plain, Stream, count};
 pub use real::Real;
 pub use sketch::CudaSketch;

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "views of own device buffers")]
 
 use argand::{Base, Error, FeatureMap, Groups, InputDims, Kernel, Method, Rows, Scalar, Spec};
-use argand_cuda::{Buffer, CudaSketch, Device, DeviceRows, Element, Real};
+use argand_cuda::{Algebra, Buffer, CudaSketch, Device, DeviceRows, Element, Real};
 use half::{bf16, f16};
 
 fn device() -> Option<Device> {
@@ -355,4 +355,59 @@ fn a_missing_device_is_an_error() {
     let error = Device::open(1000).expect_err("no machine has so many");
     assert!(matches!(error, Error::Device { .. }), "{error}");
     assert!(error.to_string().starts_with("cuda"), "{error}");
+}
+
+/// A positive definite matrix, packed: sizes around those of blocks.
+#[test]
+fn algebra_is_that_of_the_definition() {
+    let Some(device) = device() else { return };
+    let Some(algebra) = Algebra::find(&device).expect("a working device") else {
+        eprintln!("skipped: cuBLAS was not found");
+        assert!(std::env::var_os("ARGAND_NEEDS_GPU").is_none(), "ARGAND_NEEDS_GPU is set, and there is no cuBLAS");
+        return;
+    };
+    for size in [1, 5, 63, 64, 65, 200, 513] {
+        let features = numbers::<f32>(size as u64, (size + 3) * size);
+        let at = |row: usize, column: usize| row * (row + 1) / 2 + column;
+        // ΦΦᵀ for two rows more than columns, and ΦᵀΦ + I of the columns.
+        let rows = Rows::new(&features, size + 3, size).expect("a table");
+        let products = algebra.inner_products(rows).expect("products");
+        for (row, column) in [(0, 0), (size + 2, 0), (size + 2, size + 2), (size / 2, size / 3)] {
+            let want: f64 =
+                rows.row(row).iter().zip(rows.row(column)).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+            assert!((products[at(row, column)] - want).abs() < 1e-12 * size as f64, "{size}: {row} {column}");
+        }
+        let mut matrix = Vec::new();
+        for i in 0..size {
+            for j in 0..=i {
+                let product: f64 =
+                    (0..rows.rows()).map(|row| f64::from(rows.row(row)[i]) * f64::from(rows.row(row)[j])).sum();
+                matrix.push(product + f64::from(u8::from(i == j)));
+            }
+        }
+        let mut lower = matrix.clone();
+        algebra.cholesky(size, &mut lower).expect("a factor");
+        for i in 0..size {
+            for j in 0..=i {
+                let want: f64 = (0..=j).map(|k| lower[at(i, k)] * lower[at(j, k)]).sum();
+                assert!((want - matrix[at(i, j)]).abs() < 1e-11 * size as f64, "{size}: {i} {j}");
+            }
+        }
+        // What is not positive definite has no factor.
+        let mut indefinite: Vec<f64> = matrix.iter().map(|value| -value).collect();
+        algebra.cholesky(size, &mut indefinite).expect("no fault");
+        assert!(indefinite[0].is_nan());
+        let factors = Algebra::find(&device).expect("a device").expect("cuBLAS").factors(size, &[&lower, &lower]);
+        let norms = factors.expect("factors").squared_norms(rows).expect("norms");
+        assert_eq!(norms[0], norms[1]);
+        for (row, norm) in norms[0].iter().enumerate() {
+            let mut solved: Vec<f64> = Vec::new();
+            for (i, &value) in rows.row(row).iter().enumerate() {
+                let known: f64 = solved.iter().enumerate().map(|(k, value)| lower[at(i, k)] * value).sum();
+                solved.push((f64::from(value) - known) / lower[at(i, i)]);
+            }
+            let want: f64 = solved.iter().map(|value| value * value).sum();
+            assert!((norm - want).abs() < 1e-10 * (1.0 + want), "{size} {row}: {norm} {want}");
+        }
+    }
 }

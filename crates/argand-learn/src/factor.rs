@@ -1,11 +1,12 @@
 //! Factorisations shared by models: made from the sums of a Gram, kept in files, and used for variances.
 
 use argand::{Advice, Argument, Error, FileFault, Input, Rows};
-use argand_linalg::{Cholesky, Eigen, Matrix, RankUpdate, product};
+use argand_linalg::{Cholesky, Eigen, Matrix, RankUpdate, Solved, product};
 use rayon::prelude::*;
 
 use crate::archive::Archive;
 use crate::blocks::SOLVED_ROWS;
+use crate::engine::Engine;
 use crate::gram::Triangle;
 
 /// A = LLᵀ; the error names A as `what`, and says what helps.
@@ -64,11 +65,55 @@ pub(crate) struct PackedFactor {
 }
 
 impl PackedFactor {
-    /// L divided by a number.
+    /// L divided by a number, from a matrix.
     pub(crate) fn new(factor: &Cholesky, divisor: f64) -> Self {
         let (lower, dim) = (factor.lower(), factor.lower().rows());
         let places = (0..dim).flat_map(|row| (0..=row).map(move |column| (row, column)));
         Self { dim, values: places.map(|at| lower[at] / divisor).collect() }
+    }
+
+    /// The factor of a matrix, packed, on an engine; nothing if it is not positive definite, by the measure of [`Cholesky::new`].
+    pub(crate) fn on(engine: &dyn Engine, dim: usize, mut packed: Vec<f64>) -> Result<Option<Self>, Error> {
+        let diagonal = |packed: &[f64]| (0..dim).map(|row| packed[row * (row + 3) / 2]).collect::<Vec<_>>();
+        let largest = diagonal(&packed).into_iter().fold(0.0, f64::max);
+        engine.cholesky(dim, &mut packed)?;
+        // A NaN fails every comparison.
+        let regular = diagonal(&packed).into_iter().all(|pivot| pivot * pivot > f64::EPSILON * largest);
+        Ok(regular.then_some(Self { dim, values: packed }))
+    }
+
+    /// Row by row.
+    pub(crate) fn values(&self) -> &[f64] {
+        &self.values
+    }
+
+    /// L divided by a number.
+    pub(crate) fn divided(mut self, divisor: f64) -> Self {
+        self.values.par_iter_mut().with_min_len(1 << 14).for_each(|value| *value /= divisor);
+        self
+    }
+
+    fn row(&self, row: usize) -> &[f64] {
+        &self.values[row * (row + 1) / 2..][..=row]
+    }
+
+    /// As [`Cholesky::solved`].
+    pub(crate) fn solved(&self, right: &[f64]) -> Solved {
+        let mut half = Vec::with_capacity(self.dim);
+        for (row, right) in right.iter().enumerate() {
+            let (pivot, before) = self.row(row).split_last().unwrap_or_else(|| unreachable!("rows have a pivot"));
+            let known: f64 = before.iter().zip(&half).map(|(entry, value)| entry * value).sum();
+            half.push((right - known) / pivot);
+        }
+        let mut solution = half.clone();
+        for row in (0..self.dim).rev() {
+            let (pivot, before) = self.row(row).split_last().unwrap_or_else(|| unreachable!("rows have a pivot"));
+            let value = solution[row] / pivot;
+            solution[row] = value;
+            solution.iter_mut().zip(before).for_each(|(other, entry)| *other -= entry * value);
+        }
+        let log_determinant = 2.0 * (0..self.dim).map(|row| self.row(row)[row].ln()).sum::<f64>();
+        Solved { explained: half.iter().map(|value| value * value).sum(), solution, log_determinant }
     }
 
     /// ‖L⁻¹φ‖² of every row φ; then the remainder after every update.

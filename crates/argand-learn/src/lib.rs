@@ -7,6 +7,9 @@
 
 mod archive;
 pub mod blocks;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod engine;
 mod factor;
 mod gp;
 mod gram;
@@ -18,6 +21,9 @@ mod ridge;
 mod score;
 
 pub use archive::Archive;
+#[cfg(feature = "cuda")]
+pub use cuda::CudaEngine;
+pub use engine::{Engine, EngineSketch, Factors, StartSums, Summing, Sums};
 pub use gp::{ClassTargets, ExactGp, GpClassifier, GpOptions, GpPrediction, GpRegressor, POSTERIOR_SAMPLES, Variances};
 pub use gram::{Gram, Labels, Targets};
 pub use model::{Model, Predicts, Setting, kinds, read_model};

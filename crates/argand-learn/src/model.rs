@@ -2,10 +2,12 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 use argand::{Error, FileFault, Rows};
 
 use crate::archive::Archive;
+use crate::engine::Engine;
 use crate::gp::{GpClassifier, GpPrediction, GpRegressor};
 use crate::gram::Labels;
 use crate::online::SoftmaxClassifier;
@@ -130,6 +132,11 @@ pub trait Model: Any + fmt::Debug + Send + Sync {
 
     /// The model as a file.
     fn to_archive(&self) -> Archive;
+
+    /// Lets an engine compute what is expensive in predictions, if anything is. A fitted model runs where it was fitted.
+    fn run_on(&mut self, engine: &Arc<dyn Engine>) {
+        let _ = engine;
+    }
 
     /// How good predictions of some rows are.
     ///

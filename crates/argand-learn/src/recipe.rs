@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use argand::draw::Drawn;
 use argand::{Argument, Error, FeatureMap, Input, OwnedRows, Rows, RowsMut, Scalar, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::blocks::feature_rows;
+use crate::engine::{Engine, EngineSketch, StartSums, Summing};
+use crate::gram::Targets;
 use crate::preparation::{Preparation, read_row};
 
 /// How rows become features, as plain data: a scaling and a sketch. Part of every model; Grams must share it to merge.
@@ -48,12 +51,28 @@ impl Recipe {
         // The drawn spec includes what was fitted on drawing.
         Pipeline::new(Self { preparation: self.preparation.clone(), spec: drawn.spec }, map)
     }
+
+    /// Draws the sketch for an engine, on which sums and models of the pipeline stay.
+    ///
+    /// # Errors
+    /// As [`Recipe::pipeline`], and [`Error::Device`].
+    pub fn pipeline_with(&self, engine: &Arc<dyn Engine>) -> Result<Pipeline<f32>, Error> {
+        let mut start = None;
+        let mut pipeline = self.pipeline_on(|drawn| {
+            let EngineSketch { map, sums } = engine.sketch(drawn)?;
+            start = Some(sums);
+            Ok(map)
+        })?;
+        pipeline.engine = start.map(|start| (Arc::clone(engine), start));
+        Ok(pipeline)
+    }
 }
 
 /// A drawn [`Recipe`]: the [`FeatureMap`] from raw rows. It hides who runs the map, and on which device.
 pub struct Pipeline<T> {
     recipe: Recipe,
     map: Box<dyn FeatureMap<T>>,
+    engine: Option<(Arc<dyn Engine>, StartSums)>,
 }
 
 impl<T> fmt::Debug for Pipeline<T> {
@@ -75,7 +94,7 @@ impl<T: Scalar> Pipeline<T> {
             let received = format!("{} features of columns {:?}", map.output_dim(), map.input_dims());
             return Err(Error::invalid(Argument::Map, expected, received));
         }
-        Ok(Self { recipe, map })
+        Ok(Self { recipe, map, engine: None })
     }
 
     /// The recipe that was drawn.
@@ -88,6 +107,20 @@ impl<T: Scalar> Pipeline<T> {
     #[must_use]
     pub fn block_rows(&self) -> usize {
         feature_rows::<T>(self.output_dim())
+    }
+
+    /// Checks rows, scales them and passes them on.
+    pub(crate) fn with_prepared(
+        &self,
+        inputs: &[Input<'_, T>],
+        consume: impl FnOnce(&[Input<'_, T>]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        argand::check_shapes(self.input_dims(), inputs)?;
+        let inputs = argand::checked(inputs)?;
+        match self.recipe.preparation.apply(&inputs)? {
+            None => consume(&inputs),
+            Some(prepared) => consume(&prepared.iter().map(OwnedRows::view).collect::<Vec<_>>()),
+        }
     }
 
     /// Computes features block by block: those of all rows are never in memory together.
@@ -116,6 +149,37 @@ impl<T: Scalar> Pipeline<T> {
     }
 }
 
+impl Pipeline<f32> {
+    /// Sums over rows for a model: on the engine, if the pipeline runs on one.
+    ///
+    /// # Errors
+    /// As [`Gram::new_within`](crate::Gram::new_within), and [`Error::Device`].
+    ///
+    /// ```
+    /// use argand::{Rows, Spec};
+    /// use argand_learn::{Labels, Recipe, Targets};
+    /// let recipe = Recipe::from(Spec::polynomial(3).with_degree(2).with_features(64));
+    /// let pipeline = recipe.pipeline::<f32>()?;
+    /// let mut summing = pipeline.summing(Targets::Classes(2), 1 << 30)?;
+    /// summing.update(&[Rows::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3)?.into()], Labels::Classes(&[0, 1]))?;
+    /// assert_eq!(summing.finish()?.rows(), 2);
+    /// # Ok::<(), argand::Error>(())
+    /// ```
+    pub fn summing(&self, targets: Targets, memory_limit: u64) -> Result<Summing<'_>, Error> {
+        Summing::new(self, targets, memory_limit)
+    }
+
+    /// The engine it runs on, if not on the processor.
+    #[must_use]
+    pub fn engine(&self) -> Option<&Arc<dyn Engine>> {
+        self.engine.as_ref().map(|(engine, _)| engine)
+    }
+
+    pub(crate) fn start_sums(&self) -> Option<&StartSums> {
+        self.engine.as_ref().map(|(_, start)| start)
+    }
+}
+
 impl<T: Scalar> FeatureMap<T> for Pipeline<T> {
     fn input_dims(&self) -> &[usize] {
         self.map.input_dims()
@@ -126,15 +190,7 @@ impl<T: Scalar> FeatureMap<T> for Pipeline<T> {
     }
 
     fn transform_into(&self, inputs: &[Input<'_, T>], out: RowsMut<'_, T>) -> Result<(), Error> {
-        argand::check_shapes(self.input_dims(), inputs)?;
-        let inputs = argand::checked(inputs)?;
-        match self.recipe.preparation.apply(&inputs)? {
-            None => self.map.transform_into(&inputs, out),
-            Some(prepared) => {
-                let views: Vec<_> = prepared.iter().map(OwnedRows::view).collect();
-                self.map.transform_into(&views, out)
-            }
-        }
+        self.with_prepared(inputs, |inputs| self.map.transform_into(inputs, out))
     }
 
     fn vjp_into(

@@ -14,9 +14,10 @@ mod units;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use argand::Method;
-use argand_learn::Scaling;
+use argand_learn::{Engine, Scaling};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -112,6 +113,8 @@ pub struct Settings {
     pub methods: Vec<Method>,
     /// Scalings of the data instead of the paper's two.
     pub scalings: Vec<Scaling>,
+    /// Where `gp` runs, if not on the processor.
+    pub engine: Option<Arc<dyn Engine>>,
 }
 
 /// Settings and progress.

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use argand::rng::{Purpose, Stream};
 use argand::{FeatureMap, Rows, Scalar, Spec};
-use argand_learn::{Pipeline, Recipe};
+use argand_learn::{Gram, Labels, Pipeline, Recipe, Targets};
 use argand_linalg::{Matrix, View, ViewMut, product};
 
 use crate::Error;
+use crate::data::Part;
 
 /// A sketch with many features, in an orthonormal basis of (nearly) the space they span.
 ///
@@ -90,6 +91,19 @@ impl<'a> Spanned<'a> {
         let mut spec = recipe.spec.clone().with_features(basis.columns).with_method(method);
         spec.spherical = None;
         Ok(spec.into())
+    }
+
+    /// The sums of rows, every class apart.
+    pub(crate) fn gram(&self, rows: &Part, classes: usize) -> Result<Gram, Error> {
+        let (input, targets) = (rows.rows()?, Targets::ClassesApart(classes));
+        if self.basis.is_none() {
+            let mut summing = self.pipeline.summing(targets, u64::MAX)?;
+            summing.update(&[input.into()], Labels::Classes(&rows.labels))?;
+            return Ok(summing.finish()?);
+        }
+        let mut gram = Gram::new_within(&self.recipe()?, targets, u64::MAX)?;
+        self.for_each_block(input, |range, features| gram.update(features, Labels::Classes(&rows.labels[range])))?;
+        Ok(gram)
     }
 
     /// As [`Pipeline::for_each_block`].

@@ -56,12 +56,12 @@ impl Work<'_> {
     /// Sums of features, separate for every class if `apart`.
     fn gram(&self, dataset: &Dataset<'_>, apart: bool, doing: &str) -> Result<Gram, Failure> {
         let limit = self.arguments.memory_limit.saturating_mul(1 << 20);
-        let gram = Gram::new_within(&self.recipe, self.task.targets(apart), limit);
-        let mut gram = gram.map_err(|error| self.wrong(&error))?;
+        let summing = self.pipeline.summing(self.task.targets(apart), limit);
+        let mut summing = summing.map_err(|error| self.wrong(&error))?;
         let pass = dataset.pass(Some(self.dims), &self.task, doing)?;
-        let rows = pass.for_each(&self.pipeline, |features, labels| gram.update(features, labels))?;
+        let rows = pass.for_each_rows(|inputs, labels| summing.update(inputs, labels))?;
         self.check_any(dataset, rows)?;
-        Ok(gram)
+        summing.finish().map_err(|error| self.wrong(&error))
     }
 
     /// Checks that a random split leaves some rows on either side.

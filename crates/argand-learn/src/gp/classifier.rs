@@ -1,5 +1,7 @@
 //! Gaussian process classification.
 
+use std::sync::Arc;
+
 use argand::{Advice, Argument, Error, FileFault, Rows};
 use argand_linalg::RankUpdate;
 use rayon::prelude::*;
@@ -9,6 +11,7 @@ use super::prediction::{GpPrediction, POSTERIOR_SAMPLES, prediction};
 use super::targets::ClassTargets;
 use super::{LOG_TAU, check_positive};
 use crate::archive::{Archive, check_columns};
+use crate::engine::{Engine, OnEngine};
 use crate::factor::{self, PackedFactor, check_features, check_finite, linear};
 use crate::gram::{Gram, Targets};
 use crate::model::{Model, Predicts, Setting};
@@ -55,6 +58,7 @@ pub struct GpClassifier {
     /// L/√s of what classes with few rows share.
     pub(super) base: Option<PackedFactor>,
     factors: Vec<ClassFactor>,
+    on: OnEngine,
 }
 
 /// What gives a class its variances.
@@ -128,14 +132,21 @@ impl GpClassifier {
                 Some((solved, update)) => (solved, ClassFactor::Rows(update)),
                 None => {
                     let own = gram.of_class(class);
-                    let matrix = || total.combine(scale / others, Some((weight, &*own)), 1.0);
-                    let factor = factor::cholesky_with_floor(
-                        matrix,
-                        1.0,
-                        &format!("the system of class {class}"),
-                        Advice::Variances,
-                    )?;
-                    (factor.solved(&right), ClassFactor::Own(PackedFactor::new(&factor, scale.sqrt())))
+                    let there = match gram.engine() {
+                        Some(engine) => {
+                            let packed = total.combine_packed(scale / others, weight, &own, 1.0);
+                            PackedFactor::on(&**engine, gram.recipe().spec.features, packed)?
+                        }
+                        None => None,
+                    };
+                    if let Some(factor) = there {
+                        (factor.solved(&right), ClassFactor::Own(factor.divided(scale.sqrt())))
+                    } else {
+                        let matrix = || total.combine(scale / others, Some((weight, &*own)), 1.0);
+                        let what = format!("the system of class {class}");
+                        let factor = factor::cholesky_with_floor(matrix, 1.0, &what, Advice::Variances)?;
+                        (factor.solved(&right), ClassFactor::Own(PackedFactor::new(&factor, scale.sqrt())))
+                    }
                 }
             };
             check_finite(&solved.solution)?;
@@ -161,7 +172,8 @@ impl GpClassifier {
         };
         let weights = fitted.iter().flat_map(|(weights, _, _)| weights).copied().collect();
         let base = base.filter(|_| shared).map(|base| PackedFactor::new(&base, scale.sqrt()));
-        Ok(Self { header, weights, base, factors: fitted.into_iter().map(|(_, factor, _)| factor).collect() })
+        let factors = fitted.into_iter().map(|(_, factor, _)| factor).collect();
+        Ok(Self { header, weights, base, factors, on: OnEngine::new(gram.engine().cloned()) })
     }
 
     /// The model of the lowest loss among several options, and all losses. `loss` says how good a model is on other rows, for
@@ -196,13 +208,14 @@ impl GpClassifier {
         let updates: Vec<_> = self.factors.iter().filter_map(ClassFactor::update).collect();
         let (shared, own) = rayon::join(
             || self.base.as_ref().map_or_else(Vec::new, |base| base.variances(features, &updates)),
-            || -> Vec<_> {
-                let own = self.factors.par_iter().map(ClassFactor::own);
-                own.map(|factor| factor.map(|factor| factor.variances(features, &[]).swap_remove(0))).collect()
+            || {
+                let own: Vec<_> = self.factors.iter().filter_map(ClassFactor::own).collect();
+                self.on.squared_norms(&own, features)
             },
         );
-        let mut shared = shared.into_iter().skip(1);
-        let variances: Vec<_> = own.into_iter().filter_map(|own| own.or_else(|| shared.next())).collect();
+        let (mut shared, mut own) = (shared.into_iter().skip(1), own?.into_iter());
+        let of_class = |factor: &ClassFactor| if factor.own().is_some() { own.next() } else { shared.next() };
+        let variances: Vec<_> = self.factors.iter().filter_map(of_class).collect();
         Ok(prediction(features, &self.weights, &self.header.means, &variances))
     }
 
@@ -269,7 +282,8 @@ impl GpClassifier {
         let rows: Vec<usize> = header.updates.iter().flatten().copied().collect();
         let mut own = PackedFactor::load(&mut archive, "factors", classes - rows.len(), dim)?.into_iter();
         if rows.is_empty() {
-            return Ok(Self { weights, base: None, factors: own.map(ClassFactor::Own).collect(), header });
+            let factors = own.map(ClassFactor::Own).collect();
+            return Ok(Self { weights, base: None, factors, header, on: OnEngine::default() });
         }
         let base = PackedFactor::load(&mut archive, "base", 1, dim)?.pop();
         let mut updates = factor::load_updates(&mut archive, &rows, dim)?.into_iter();
@@ -277,7 +291,7 @@ impl GpClassifier {
             Some(_) => updates.next().map(ClassFactor::Rows),
             None => own.next().map(ClassFactor::Own),
         });
-        Ok(Self { weights, base, factors: factors.collect(), header })
+        Ok(Self { weights, base, factors: factors.collect(), header, on: OnEngine::default() })
     }
 }
 
@@ -332,5 +346,9 @@ impl Model for GpClassifier {
 
     fn to_archive(&self) -> Archive {
         self.to_archive()
+    }
+
+    fn run_on(&mut self, engine: &Arc<dyn Engine>) {
+        self.on = OnEngine::new(Some(Arc::clone(engine)));
     }
 }

@@ -1,5 +1,7 @@
 //! Gaussian process regression.
 
+use std::sync::Arc;
+
 use argand::{Advice, Argument, Error, Rows};
 use argand_linalg::Eigen;
 use serde::{Deserialize, Serialize};
@@ -7,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::prediction::{GpPrediction, prediction};
 use super::{LOG_TAU, check_positive};
 use crate::archive::{Archive, check_columns};
+use crate::engine::{Engine, OnEngine};
 use crate::factor::{self, PackedFactor, check_features, check_finite, linear};
 use crate::gram::{Gram, Targets};
 use crate::model::{Model, Predicts, Setting};
@@ -26,6 +29,7 @@ pub struct GpRegressor {
     header: RegressorHeader,
     weights: Vec<f64>,
     factor: PackedFactor,
+    on: OnEngine,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -135,7 +139,8 @@ impl GpRegressor {
             means,
             log_marginal_likelihood,
         };
-        Ok(Self { header, weights, factor: PackedFactor::new(&factor, kernel.sqrt()) })
+        let on = OnEngine::new(gram.engine().cloned());
+        Ok(Self { header, weights, factor: PackedFactor::new(&factor, kernel.sqrt()), on })
     }
 
     /// Means and variances of the latent functions; those of observations have [`Variances::noise`] more.
@@ -144,7 +149,7 @@ impl GpRegressor {
     /// [`Error::Invalid`] for features of another width, [`Error::NotFinite`].
     pub fn predict(&self, features: Rows<'_, f32>) -> Result<GpPrediction, Error> {
         check_features(features, self.weights.len() / self.header.means.len())?;
-        let variances = self.factor.variances(features, &[]);
+        let variances = self.on.squared_norms(&[&self.factor], features)?;
         Ok(prediction(features, &self.weights, &self.header.means, &variances))
     }
 
@@ -198,7 +203,7 @@ impl GpRegressor {
         check_columns(header.means.len())?;
         let weights = archive.take_f64("weights", dim.saturating_mul(header.means.len()))?;
         let factor = PackedFactor::load(&mut archive, "factors", 1, dim)?.swap_remove(0);
-        Ok(Self { weights, factor, header })
+        Ok(Self { weights, factor, header, on: OnEngine::default() })
     }
 }
 
@@ -279,5 +284,9 @@ impl Model for GpRegressor {
 
     fn to_archive(&self) -> Archive {
         self.to_archive()
+    }
+
+    fn run_on(&mut self, engine: &Arc<dyn Engine>) {
+        self.on = OnEngine::new(Some(Arc::clone(engine)));
     }
 }

@@ -7,7 +7,7 @@ pub(crate) mod tests;
 mod triangle;
 
 use std::borrow::Cow;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use argand::{Argument, DEFAULT_MEMORY_LIMIT, Error, FileFault, Input, Rows};
 use rayon::prelude::*;
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::archive::Archive;
 use crate::blocks::SUMMED_ROWS;
+use crate::engine::Engine;
 use crate::recipe::Recipe;
 use products::{Group, Packed, WIDTH};
 use targets::{sum, target_columns};
@@ -63,6 +64,8 @@ pub struct Gram {
     moments: Vec<f64>,
     target_sums: Vec<f64>,
     target_squares: Vec<f64>,
+    /// Where the sums come from, and models are fitted to them.
+    engine: Option<Arc<dyn Engine>>,
 }
 
 impl PartialEq for Gram {
@@ -124,6 +127,7 @@ impl Gram {
             moments: vec![0.0; dim * (columns + 1)],
             target_sums: vec![0.0; columns],
             target_squares: vec![0.0; columns],
+            engine: None,
         })
     }
 
@@ -185,31 +189,71 @@ impl Gram {
         if features.columns() != dim {
             return Err(Error::invalid(Argument::Features, format!("{dim} columns"), features.columns()));
         }
-        if labels.rows() != features.rows() {
-            return Err(Error::invalid(
-                Argument::Labels,
-                format!("{} rows, as the features", features.rows()),
-                labels.rows(),
-            ));
+        self.check_labels(labels, features.rows())?;
+        Input::from(features).check_finite(Argument::Features)
+    }
+
+    /// Checks the targets of so many rows.
+    pub(crate) fn check_labels(&self, labels: Labels<'_>, rows: usize) -> Result<(), Error> {
+        if labels.rows() != rows {
+            return Err(Error::invalid(Argument::Labels, format!("{rows} rows, as the features"), labels.rows()));
         }
         match (self.targets, labels) {
             (Targets::Values(columns), Labels::Values(values)) => {
                 if values.columns() != columns {
                     return Err(Error::invalid(Argument::Labels, format!("{columns} columns"), values.columns()));
                 }
-                Input::from(values).check_finite(Argument::Labels)?;
+                Input::from(values).check_finite(Argument::Labels)
             }
             (Targets::Classes(classes) | Targets::ClassesApart(classes), Labels::Classes(labels)) => {
-                check_classes(labels, classes)?;
+                check_classes(labels, classes)
             }
             (Targets::Values(_), Labels::Classes(_)) => {
-                return Err(Error::invalid(Argument::Labels, "numbers, as this Gram is for regression", "classes"));
+                Err(Error::invalid(Argument::Labels, "numbers, as this Gram is for regression", "classes"))
             }
             (_, Labels::Values(_)) => {
-                return Err(Error::invalid(Argument::Labels, "classes, as this Gram is for classification", "numbers"));
+                Err(Error::invalid(Argument::Labels, "classes, as this Gram is for classification", "numbers"))
             }
         }
-        Input::from(features).check_finite(Argument::Features)
+    }
+
+    /// Takes the place of an empty Gram: the packed sums ZᵀZ of every group of rows, where a row of Z has the features, 1, and the targets
+    /// unless their classes are apart.
+    pub(crate) fn with_sums(mut self, rows: u64, sums: Vec<Vec<f64>>, engine: Option<&Arc<dyn Engine>>) -> Self {
+        let (dim, columns) = (self.recipe.spec.features, self.targets.columns());
+        let row = |packed: &[f64], row: usize| packed[row * (row + 1) / 2..][..=row].to_vec();
+        self.rows = rows;
+        self.engine = engine.cloned();
+        let mut products = Vec::with_capacity(sums.len());
+        for (group, mut packed) in sums.into_iter().enumerate() {
+            let of_ones = row(&packed, dim);
+            self.moments.chunks_exact_mut(columns + 1).zip(&of_ones).for_each(|(moments, sum)| moments[0] += sum);
+            if let Targets::ClassesApart(_) = self.targets {
+                self.moments.chunks_exact_mut(columns + 1).zip(&of_ones).for_each(|(moments, sum)| {
+                    moments[1 + group] = *sum;
+                });
+                (self.target_sums[group], self.target_squares[group]) = (of_ones[dim], of_ones[dim]);
+            } else {
+                for column in 0..columns {
+                    let of_target = row(&packed, dim + 1 + column);
+                    self.moments.chunks_exact_mut(columns + 1).zip(&of_target).for_each(|(moments, sum)| {
+                        moments[1 + column] = *sum;
+                    });
+                    self.target_sums[column] = of_target[dim];
+                    self.target_squares[column] = of_target[dim + 1 + column];
+                }
+            }
+            packed.truncate(dim * (dim + 1) / 2);
+            packed.shrink_to_fit();
+            products.push(Products::Sums(Triangle { dim, values: packed }));
+        }
+        self.products = products;
+        self
+    }
+
+    /// Where models are fitted to the sums, if not on the processor.
+    pub(crate) fn engine(&self) -> Option<&Arc<dyn Engine>> {
+        self.engine.as_ref()
     }
 
     /// Adds the sums of other rows.
@@ -405,6 +449,7 @@ impl Gram {
             targets,
             rows,
             products,
+            engine: None,
         })
     }
 

@@ -1,6 +1,8 @@
 //! What is predicted, and the targets of some rows.
 
-use argand::{Argument, Error, Rows};
+use std::ops::Range;
+
+use argand::{Argument, Error, Input, Rows};
 use serde::{Deserialize, Serialize};
 
 use super::products::{Group, WIDTH};
@@ -37,7 +39,7 @@ impl Targets {
     }
 
     /// Groups of rows whose products are apart.
-    pub(super) fn groups(self) -> usize {
+    pub(crate) fn groups(self) -> usize {
         if let Self::ClassesApart(classes) = self { classes } else { 1 }
     }
 }
@@ -52,6 +54,21 @@ pub enum Labels<'a> {
 }
 
 impl Labels<'_> {
+    /// Those of some of the rows.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[must_use]
+    pub fn slice(self, range: Range<usize>) -> Self {
+        match self {
+            Self::Classes(classes) => Self::Classes(&classes[range]),
+            Self::Values(values) => match Input::from(values).slice(range) {
+                Input::Dense(values) => Self::Values(values),
+                Input::Sparse(_) => unreachable!("dense rows have dense parts"),
+            },
+        }
+    }
+
     pub(crate) fn rows(&self) -> usize {
         match self {
             Self::Values(rows) => rows.rows(),

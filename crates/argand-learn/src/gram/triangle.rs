@@ -35,6 +35,14 @@ impl Triangle {
         }
     }
 
+    /// a·self + b·other + c·I, packed.
+    pub(crate) fn combine_packed(&self, a: f64, b: f64, other: &Self, c: f64) -> Vec<f64> {
+        let mut packed: Vec<f64> =
+            self.values.iter().zip(&other.values).map(|(one, other)| a * one + b * other).collect();
+        (0..self.dim).for_each(|row| packed[row * (row + 3) / 2] += c);
+        packed
+    }
+
     /// a·self + b·other + c·I as the lower triangle of a matrix; what is above is zero.
     pub(crate) fn combine(&self, a: f64, other: Option<(f64, &Self)>, c: f64) -> Matrix {
         const COLUMNS: usize = 16;

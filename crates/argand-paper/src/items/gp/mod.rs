@@ -7,10 +7,9 @@ mod verdicts;
 use std::sync::Arc;
 
 use argand::rng::StreamVersion;
-use argand::theory::kernel_error;
-use argand::{FeatureMap, Method, Rows, Spec};
+use argand::{FeatureMap, Method, Rows, Spec, theory};
 use argand_learn::{
-    GpClassifier, GpOptions, Gram, Labels, POSTERIOR_SAMPLES, Pipeline, Recipe, Scaling, Targets, largest,
+    Engine, GpClassifier, GpOptions, POSTERIOR_SAMPLES, Pipeline, Recipe, Scaling, largest,
     mean_negative_log_likelihood,
 };
 use serde::{Deserialize, Serialize};
@@ -102,7 +101,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome, Error> {
             &wanted,
             Sharing::Parallel,
             |unit| cost(unit, &data),
-            |unit| measure(unit, &data),
+            |unit| measure(unit, &data, settings.engine.as_ref()),
         )?;
         records.extend(wanted.into_iter().zip(results).filter_map(|(unit, found)| {
             let found: Found = found?;
@@ -178,17 +177,38 @@ fn cost(unit: &Unit, data: &Arc<Dataset>) -> f64 {
 }
 
 /// One sketch: its kernel error and the classifier on top of it.
-fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
+fn measure(unit: &Unit, data: &Dataset, engine: Option<&Arc<dyn Engine>>) -> Result<Found, Error> {
     let [train, test] = data.scaled(unit.scaling, unit.seed)?;
     let spec = unit.spec(data)?;
-    let pipeline = Recipe::from(spec.clone()).pipeline::<f32>()?;
-    let compared = kernel_rows(&test, unit.seed);
-    let inputs = [compared.rows()?.into()];
-    let features = pipeline.transform(&inputs)?;
-    let kernel_error = kernel_error(&spec, &inputs, Rows::new(&features, compared.labels.len(), spec.features)?)?;
-    drop(features);
+    let recipe = Recipe::from(spec.clone());
+    let pipeline = engine.map_or_else(|| recipe.pipeline(), |engine| recipe.pipeline_with(engine))?;
+    let kernel_error = kernel_error(&spec, &pipeline, &kernel_rows(&test, unit.seed))?;
     let [test_error, negative_log_likelihood] = classify(&pipeline, &train, &test, data.classes)?;
     Ok(Found { kernel_error, test_error, negative_log_likelihood })
+}
+
+/// The relative error of the kernel matrix of some rows.
+fn kernel_error(spec: &Spec, pipeline: &Pipeline<f32>, compared: &Part) -> Result<f64, Error> {
+    let rows = compared.rows()?;
+    let features = pipeline.transform(&[rows.into()])?;
+    let features = Rows::new(&features, rows.rows(), spec.features)?;
+    let Some(engine) = pipeline.engine() else {
+        return Ok(theory::kernel_error(spec, &[rows.into()], features)?);
+    };
+    let (approximate, exact) = (engine.inner_products(features)?, engine.inner_products(rows)?);
+    let (gamma, coef0, degree) = (spec.kernel.gamma, spec.kernel.coef0, i32::try_from(spec.kernel.degree));
+    let degree = degree.map_err(|error| Error::Internal(error.to_string()))?;
+    let (mut errors, mut norms) = (0.0, 0.0);
+    for row in 0..rows.rows() {
+        let range = row * (row + 1) / 2..=row * (row + 3) / 2;
+        for (column, (approximate, exact)) in approximate[range.clone()].iter().zip(&exact[range]).enumerate() {
+            // Pairs off the diagonal count twice.
+            let (kernel, weight) = ((gamma * exact + coef0).powi(degree), if column == row { 1.0 } else { 2.0 });
+            errors += weight * (approximate - kernel).powi(2);
+            norms += weight * kernel * kernel;
+        }
+    }
+    Ok((errors / norms).sqrt())
 }
 
 /// The rows on which kernel matrices are compared.
@@ -201,12 +221,7 @@ fn kernel_rows(test: &Part, seed: u64) -> Part {
 /// Test error and mean negative log-likelihood.
 fn classify(pipeline: &Pipeline<f32>, train: &Part, test: &Part, classes: usize) -> Result<[f64; 2], Error> {
     let spanned = Spanned::new(pipeline, &[train.rows()?, test.rows()?])?;
-    let mut gram = Gram::new_within(&spanned.recipe()?, Targets::ClassesApart(classes), u64::MAX)?;
-    spanned.for_each_block(train.rows()?, |range, features| {
-        gram.update(features, Labels::Classes(&train.labels[range]))
-    })?;
-    let model = GpClassifier::fit(&gram, &GpOptions::default())?;
-    drop(gram);
+    let model = GpClassifier::fit(&spanned.gram(train, classes)?, &GpOptions::default())?;
     let (mut probabilities, seed) = (Vec::new(), pipeline.recipe().spec.seed);
     spanned.for_each_block(test.rows()?, |_, features| {
         probabilities.extend(model.predict(features)?.probabilities(POSTERIOR_SAMPLES, seed)?);
