@@ -14,18 +14,31 @@ KERNELS = pathlib.Path(__file__).resolve().parent.parent / "crates/argand-cuda/k
 OPTIONS = ["--std=c++17"]
 
 # Products and sums are rounded separately, as on the processor, except in files that need not agree to the last bit.
-FUSED_MULTIPLY_ADD = {"steps": "false", "srht": "false", "tensor_sketch": "true", "algebra": "true"}
+FUSED_MULTIPLY_ADD = {
+    "steps": "false",
+    "srht": "false",
+    "srht_adjoint": "true",
+    "tensor_sketch": "true",
+    "algebra": "true",
+}
 
 # Every file is compiled once for each of its variants, into a module of its own: a sketch loads only what it needs.
 VARIANTS = {
     "steps": {"f32": "REAL=float", "f64": "REAL=double"},
     "srht": {str(log): f"LOG={log}" for log in range(5, 12)},
+    "srht_adjoint": {str(log): f"LOG={log}" for log in range(5, 12)},
     "tensor_sketch": {str(log): f"LOG={log}" for log in range(6, 14)},
     "algebra": {"f64": "REAL=double"},
 }
 
 # The oldest GPUs: Turing; Ampere for what converts to bfloat16.
-ARCHITECTURES = {"steps": "compute_75", "srht": "compute_80", "tensor_sketch": "compute_80", "algebra": "compute_75"}
+ARCHITECTURES = {
+    "steps": "compute_75",
+    "srht": "compute_80",
+    "srht_adjoint": "compute_80",
+    "tensor_sketch": "compute_80",
+    "algebra": "compute_75",
+}
 
 
 def nvrtc() -> ctypes.CDLL:

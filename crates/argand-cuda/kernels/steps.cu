@@ -511,3 +511,26 @@ KERNEL across(const T* x, T* gradient, const double* norms, int dim, i64 rows) {
         }
     }
 }
+
+// Adds the features of some rows to the sums of their groups, row by row. Group g has the rows from starts[g] to starts[g + 1].
+KERNEL add_to_groups(const T* features, int columns, const i64* starts, i64 groups, i64 first_row, i64 rows, double* sums) {
+    for (i64 group = blockIdx.x; group < groups; group += gridDim.x) {
+        const i64 begin = max(starts[group], first_row), end = min(starts[group + 1], first_row + rows);
+        if (begin >= end) continue;
+        for (int column = threadIdx.x; column < columns; column += blockDim.x) {
+            double sum = sums[group * columns + column];
+            for (i64 row = begin; row < end; row++) sum += (double)features[(row - first_row) * columns + column];
+            sums[group * columns + column] = sum;
+        }
+    }
+}
+
+// The sums of groups as rows of a table. Records the first row of a group whose sum does not fit.
+KERNEL store_groups(const double* sums, int columns, const i64* starts, void* out, int element, i64 stride, i64 groups, u64* bad_row) {
+    EACH(at, groups * columns) {
+        const i64 group = at / columns;
+        const T value = (T)sums[at];
+        write<T>(out, element, group * stride + at % columns, value);
+        if (!fits<T>(element, value)) atomicMin(bad_row, (u64)starts[group]);
+    }
+}

@@ -7,8 +7,8 @@ use argand::draw::{Drawn, Map};
 use argand::{Argument, Error, Groups, Spec};
 
 use crate::cosine::Cosine;
-use crate::driver::{Buffer, Device, Stream};
-use crate::fused::{Call, Fused};
+use crate::driver::{Buffer, Device, Stream, View};
+use crate::fused::{AdjointCall, Call, Fused};
 use crate::host::Lane;
 use crate::product::Product;
 use crate::real::Real;
@@ -187,21 +187,17 @@ impl<T: Real> CudaSketch<T> {
     ) -> Result<(), Error> {
         let rows = self.check(inputs)?;
         self.check_features(cotangent, rows, Argument::Cotangent)?;
-        let dims = self.spec.inputs.as_slice();
-        if gradients.len() != dims.len() {
-            return Err(Error::invalid(Argument::Gradients, format!("{} tables", dims.len()), gradients.len()));
-        }
-        for (gradient, &dim) in gradients.iter().zip(dims) {
-            if (gradient.rows, gradient.columns) != (rows, dim) {
-                let received = format!("{} x {}", gradient.rows, gradient.columns);
-                return Err(Error::invalid(Argument::Gradients, format!("{rows} rows x {dim} columns"), received));
-            }
-            Self::check_element(gradient, Argument::Gradients)?;
-        }
+        self.check_gradients(gradients, rows)?;
         if rows == 0 {
             return Ok(());
         }
         let bad_row = bad_row.at::<u64>(0);
+        if let Some(fused) = &self.fused {
+            let features = Call { inputs, out: cotangent, first_row, bad_row };
+            if fused.adjoint(stream, &AdjointCall { features, gradients, group_of: View::NONE })? {
+                return Ok(());
+            }
+        }
         let numbers = match &self.map {
             Kind::Product(product) => product.numbers_per_row(true),
             Kind::Cosine(cosine) => cosine.numbers_per_row(true),
@@ -323,10 +319,11 @@ impl<T: Real> CudaSketch<T> {
 }
 
 impl<T: Real> CudaSketch<T> {
-    /// Queues the sums of the features of groups of rows, which are never written row by row.
+    /// Queues the sums of the features of groups of rows. Where features are computed in one pass, they are never written row by row; others
+    /// are, in blocks.
     ///
     /// # Errors
-    /// As [`CudaSketch::transform_on`], and [`Error::Invalid`] for other sketches than flat ones of SRHTs.
+    /// As [`CudaSketch::transform_on`].
     pub fn transform_pooled_on(
         &self,
         stream: &Stream,
@@ -342,17 +339,87 @@ impl<T: Real> CudaSketch<T> {
         if groups.count() == 0 {
             return Ok(());
         }
-        let Some(fused) = &self.fused else {
-            return Err(Error::invalid(
-                Argument::Method,
-                "a flat SRHT sketch or TensorSketch, to pool on a GPU",
-                self.spec.method,
-            ));
-        };
         let starts: Vec<u64> = groups.starts().iter().map(|&start| start as u64).collect();
         let buffer = stream.scratch(size_of_val(&starts[..]))?;
         stream.write(&starts, &buffer, 0)?;
-        let call = Call { inputs, out, first_row: 0, bad_row: self.bad_row.at::<u64>(0) };
-        fused.transform_pooled(stream, &call, buffer.at::<u64>(0))
+        let (starts, bad_row) = (buffer.at::<u64>(0), self.bad_row.at::<u64>(0));
+        if let Some(fused) = &self.fused {
+            return fused.transform_pooled(stream, &Call { inputs, out, first_row: 0, bad_row }, starts);
+        }
+        let (columns, element) = (self.spec.features, T::ELEMENT);
+        let bytes = groups.count().saturating_mul(columns).saturating_mul(size_of::<f64>());
+        let sums = stream.scratch(bytes)?;
+        stream.fill(sums.at::<u8>(0), bytes, 0)?;
+        if rows > 0 {
+            self.in_blocks(stream, rows, columns, |first, count, buffer| {
+                let features = DeviceRows { address: buffer.address(), element, rows: count, columns, stride: columns };
+                let inputs: Vec<DeviceRows> = inputs.iter().map(|input| input.range(first, count)).collect();
+                self.queue(stream, &inputs, &features, first, &self.bad_row)?;
+                self.steps.add_to_groups(stream, &features, starts, groups.count(), first, sums.at::<f64>(0))
+            })?;
+        }
+        self.steps.store_groups(stream, sums.at::<f64>(0), starts, out, bad_row)
+    }
+
+    /// Queues the adjoint of [`CudaSketch::transform_pooled_on`]: the cotangent has a row for each group.
+    ///
+    /// # Errors
+    /// As [`CudaSketch::vjp_on`].
+    pub fn vjp_pooled_on(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        groups: &Groups,
+        cotangent: &DeviceRows,
+        gradients: &[DeviceRows],
+    ) -> Result<(), Error> {
+        let rows = self.check(inputs)?;
+        if groups.rows() != rows {
+            return Err(Error::invalid(Argument::Groups, format!("groups of {rows} rows"), groups.rows()));
+        }
+        self.check_features(cotangent, groups.count(), Argument::Cotangent)?;
+        self.check_gradients(gradients, rows)?;
+        if rows == 0 {
+            return Ok(());
+        }
+        if let Some(fused) = &self.fused {
+            let too_many = |_| Error::invalid(Argument::Groups, "fewer than 2³² groups", groups.count());
+            u32::try_from(groups.count()).map_err(too_many)?;
+            let group_of: Vec<u32> = (0_u32..)
+                .take(groups.count())
+                .flat_map(|group| groups.range(group as usize).map(move |_| group))
+                .collect();
+            let buffer = stream.scratch(size_of_val(&group_of[..]))?;
+            stream.write(&group_of, &buffer, 0)?;
+            let features = Call { inputs, out: cotangent, first_row: 0, bad_row: self.bad_row.at::<u64>(0) };
+            if fused.adjoint(stream, &AdjointCall { features, gradients, group_of: buffer.at::<u32>(0) })? {
+                return Ok(());
+            }
+        }
+        for group in (0..groups.count()).filter(|&group| !groups.range(group).is_empty()) {
+            let range = groups.range(group);
+            // The same row again and again.
+            let cotangent = DeviceRows { rows: range.len(), stride: 0, ..cotangent.range(group, 1) };
+            let part = |table: &DeviceRows| table.range(range.start, range.len());
+            let inputs: Vec<DeviceRows> = inputs.iter().map(part).collect();
+            let gradients: Vec<DeviceRows> = gradients.iter().map(part).collect();
+            self.queue_vjp(stream, &inputs, &cotangent, &gradients, range.start, &self.bad_row)?;
+        }
+        Ok(())
+    }
+
+    fn check_gradients(&self, gradients: &[DeviceRows], rows: usize) -> Result<(), Error> {
+        let dims = self.spec.inputs.as_slice();
+        if gradients.len() != dims.len() {
+            return Err(Error::invalid(Argument::Gradients, format!("{} tables", dims.len()), gradients.len()));
+        }
+        for (gradient, &dim) in gradients.iter().zip(dims) {
+            if (gradient.rows, gradient.columns) != (rows, dim) {
+                let received = format!("{} x {}", gradient.rows, gradient.columns);
+                return Err(Error::invalid(Argument::Gradients, format!("{rows} rows x {dim} columns"), received));
+            }
+            Self::check_element(gradient, Argument::Gradients)?;
+        }
+        Ok(())
     }
 }

@@ -54,6 +54,8 @@ pub(crate) struct Steps {
     cosines: Kernel,
     cosine_cotangent: Kernel,
     across: Kernel,
+    add_to_groups: Kernel,
+    store_groups: Kernel,
 }
 
 const THREADS: usize = 256;
@@ -128,6 +130,8 @@ impl Steps {
             cosines: kernel("cosines")?,
             cosine_cotangent: kernel("cosine_cotangent")?,
             across: kernel("across")?,
+            add_to_groups: kernel("add_to_groups")?,
+            store_groups: kernel("store_groups")?,
         })
     }
 
@@ -195,6 +199,37 @@ impl Steps {
             self.for_each(out.rows * columns),
             arguments![plane, width, wide, factor, out.address, element, stride, start, step, rows, first, bad_row],
         )
+    }
+
+    /// Adds the features of rows from `first_row` on to the sums of their groups.
+    pub(crate) fn add_to_groups(
+        &self,
+        stream: &Stream,
+        features: &DeviceRows,
+        starts: View,
+        groups: usize,
+        first_row: usize,
+        sums: View,
+    ) -> Result<(), Error> {
+        let (columns, count, first, rows) = (int(features.columns), long(groups), long(first_row), long(features.rows));
+        let shape = Shape { grid: [groups.min(1 << 16), 1], threads: THREADS };
+        let arguments = arguments![features.address, columns, starts, count, first, rows, sums];
+        self.add_to_groups.launch(stream, shape, arguments)
+    }
+
+    /// The sums of groups as rows of a table.
+    pub(crate) fn store_groups(
+        &self,
+        stream: &Stream,
+        sums: View,
+        starts: View,
+        out: &DeviceRows,
+        bad_row: View,
+    ) -> Result<(), Error> {
+        let (columns, element, stride, groups) =
+            (int(out.columns), out.element.code(), long(out.stride), long(out.rows));
+        let arguments = arguments![sums, columns, starts, out.address, element, stride, groups, bad_row];
+        self.store_groups.launch(stream, self.for_each(out.rows * out.columns), arguments)
     }
 
     /// Every `step`-th column of a table into a plane.

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "views of own device buffers")]
 
-use argand::{Base, Error, FeatureMap, Groups, InputDims, Kernel, Method, Rows, Scalar, Spec};
+use argand::{Base, Error, FeatureMap, Groups, InputDims, Kernel, Method, Rows, RowsMut, Scalar, Spec};
 use argand_cuda::{Algebra, Buffer, CudaSketch, Device, DeviceRows, Element, Real};
 use half::{bf16, f16};
 
@@ -259,7 +259,16 @@ fn decode(element: Element, bits: u16) -> f32 {
 fn pooled_features_are_sums() {
     let Some(device) = device() else { return };
     let stream = device.stream().expect("a stream");
-    for method in ["ctr-product-srht", "product-srht", "complex-tensor-srht", "tensor-sketch", "ctr-tensor-sketch"] {
+    for method in [
+        "ctr-product-srht",
+        "product-srht",
+        "complex-product-srht",
+        "complex-tensor-srht",
+        "tensor-sketch",
+        "ctr-tensor-sketch",
+        "gaussian",
+        "hierarchical-ctr-rademacher",
+    ] {
         for (dim, features, starts) in
             [(60, 128, vec![0, 5, 5, 12, 40]), (512, 8192, vec![0, 33, 64]), (20, 512, vec![0, 1])]
         {
@@ -274,11 +283,12 @@ fn pooled_features_are_sums() {
             let inputs = [Rows::new(&x, rows, dim).expect("a table").into()];
             let want = drawn.sketch::<f32>().expect("a sketch").transform_pooled(&inputs, &groups).expect("features");
             let sketch = CudaSketch::<f32>::new(&device, &drawn).expect("a sketch");
-            let (x, out) = (device.upload(&x).expect("memory"), device.allocate(count * features * 4).expect("memory"));
+            let (there, out) =
+                (device.upload(&x).expect("memory"), device.allocate(count * features * 4).expect("memory"));
             sketch
                 .transform_pooled_on(
                     &stream,
-                    &[view(&x, Element::F32, rows, dim)],
+                    &[view(&there, Element::F32, rows, dim)],
                     &groups,
                     &view(&out, Element::F32, count, features),
                 )
@@ -289,6 +299,30 @@ fn pooled_features_are_sums() {
             let scale = largest(&want);
             let worst = want.iter().zip(&got).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max) / scale;
             assert!(worst < 1e-5, "{method} {dim} {features}: {worst:e}");
+
+            let cotangent = numbers::<f32>(8, count * features);
+            let mut want = vec![0.0_f32; rows * dim];
+            let gradient = RowsMut::new(&mut want, rows, dim).expect("a table");
+            let cotangents = Rows::new(&cotangent, count, features).expect("a table");
+            let host = drawn.sketch::<f32>().expect("a sketch");
+            host.vjp_pooled_into(&inputs, &groups, cotangents, &mut [gradient]).expect("gradients");
+            let (cotangent, out) =
+                (device.upload(&cotangent).expect("memory"), device.allocate(rows * dim * 4).expect("memory"));
+            sketch
+                .vjp_pooled_on(
+                    &stream,
+                    &[view(&there, Element::F32, rows, dim)],
+                    &groups,
+                    &view(&cotangent, Element::F32, count, features),
+                    &[view(&out, Element::F32, rows, dim)],
+                )
+                .expect("queued");
+            sketch.finish(&stream).expect("gradients");
+            let mut got = vec![0.0_f32; rows * dim];
+            out.read(&mut got).expect("a copy");
+            let scale = largest(&want);
+            let worst = want.iter().zip(&got).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max) / scale;
+            assert!(worst < 1e-5, "{method} {dim} {features}, gradients: {worst:e}");
         }
     }
 }

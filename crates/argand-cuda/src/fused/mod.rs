@@ -61,6 +61,14 @@ impl Fused {
         }
     }
 
+    /// Queues the adjoint; `false` if there is no kernel for it.
+    pub(crate) fn adjoint(&self, stream: &Stream, call: &AdjointCall<'_>) -> Result<bool, Error> {
+        match self {
+            Self::Srht(srht) => srht.adjoint(stream, call),
+            Self::TensorSketch(_) => Ok(false),
+        }
+    }
+
     /// Queues the sums of the features of groups of rows; `starts` has one more entry than there are groups.
     pub(crate) fn transform_pooled(&self, stream: &Stream, call: &Call<'_>, starts: View) -> Result<(), Error> {
         match self {
@@ -78,6 +86,16 @@ pub(crate) struct Call<'a> {
     /// The number of the first row, and where the first one that does not fit is recorded.
     pub(crate) first_row: usize,
     pub(crate) bad_row: View,
+}
+
+/// What an adjoint is asked to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AdjointCall<'a> {
+    /// As for features, with the cotangent in their place.
+    pub(crate) features: Call<'a>,
+    pub(crate) gradients: &'a [DeviceRows],
+    /// The row of the cotangent for each row, or nothing if it is the same.
+    pub(crate) group_of: View,
 }
 
 impl Call<'_> {

@@ -1,10 +1,12 @@
 //! The host side of `srht.cu`: flat products of SRHTs in one pass.
 
+use std::sync::OnceLock;
+
 use argand::draw::{Hadamard, Product, Values};
 use argand::{Error, Field, InputDims, Scalar, Spec};
 use rayon::prelude::*;
 
-use super::{Call, MOST_TABLES, Table, flat, narrow};
+use super::{AdjointCall, Call, MOST_TABLES, Table, flat, narrow};
 use crate::driver::{Buffer, Device, Stream, View};
 use crate::launch::{Kernel, Shape, arguments};
 use crate::place::places;
@@ -14,6 +16,8 @@ use crate::view::Element;
 const MOST_WARPS: [usize; 2] = [8, 6];
 /// Groups of four outputs of each thread, for pooled features.
 const POOLED_STEPS: usize = 4;
+/// The most factors of an adjoint.
+const MOST_ADJOINT_FACTORS: usize = 8;
 /// log₂ of the padded dimensions there are kernels for.
 const SMALLEST: u32 = 5;
 const LARGEST: u32 = 11;
@@ -35,6 +39,25 @@ pub(crate) struct Srht {
     outputs: usize,
     root_coef0: f32,
     arguments: Arguments,
+    /// The adjoint and the blocks that run at once, where it fits: loaded when it is first needed.
+    adjoint: Option<Adjoint>,
+}
+
+#[derive(Debug)]
+struct Adjoint {
+    module: String,
+    shared: usize,
+    kernel: OnceLock<(Kernel, usize)>,
+}
+
+/// `AdjointArguments` in the kernel, field by field.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+struct AdjointArguments {
+    call: Arguments,
+    gradients: [Table; MOST_TABLES],
+    group_of: u64,
+    gradient_element: i32,
 }
 
 /// `Arguments` in the kernel, field by field.
@@ -92,6 +115,14 @@ impl Srht {
         let plain = kernel("features_real_plain", "features_complex_plain")?;
         let pooled = kernel("pooled_real", "pooled_complex")?;
 
+        let adjoint_fits = 2 * shared <= device.info().shared_memory
+            && factors.len() <= MOST_ADJOINT_FACTORS
+            && apart(&factors, 1 << log);
+        let adjoint = adjoint_fits.then(|| Adjoint {
+            module: format!("srht_adjoint_{log}"),
+            shared: 2 * shared,
+            kernel: OnceLock::new(),
+        });
         let layout = Layout::of(&factors, 1 << log, outputs, spec.seed);
         // Two warps transform a factor, all factors at once if there are few.
         let pooled_threads = 32 * MOST_WARPS[usize::from(log == LARGEST)];
@@ -135,6 +166,7 @@ impl Srht {
             outputs,
             root_coef0: f32::from_f64(spec.kernel.coef0.sqrt()),
             arguments,
+            adjoint,
         }))
     }
 
@@ -165,6 +197,36 @@ impl Srht {
         kernel.launch(stream, Shape { grid: [blocks, 1], threads: self.threads }, arguments!(arguments))
     }
 
+    /// Queues the adjoint; `false` if there is no kernel for it.
+    pub(super) fn adjoint(&self, stream: &Stream, call: &AdjointCall<'_>) -> Result<bool, Error> {
+        let Some(adjoint) = &self.adjoint else { return Ok(false) };
+        let element = call.gradients.first().map_or(Element::F32, |gradient| gradient.element);
+        if call.gradients.iter().any(|gradient| gradient.element != element) {
+            return Ok(false);
+        }
+        // Blocks of the same size as for pooled features: there is much to do for each row.
+        let threads = self.pooled_threads;
+        let (kernel, blocks) = match adjoint.kernel.get() {
+            Some(loaded) => loaded,
+            None => {
+                let name = if self.complex { "adjoint_complex" } else { "adjoint_real" };
+                let kernel = stream.device().kernel(&adjoint.module, name)?.with_shared(adjoint.shared)?;
+                let blocks = stream.device().info().multiprocessors * kernel.blocks_at_once(threads)?;
+                adjoint.kernel.get_or_init(|| (kernel, blocks))
+            }
+        };
+        let rows = call.features.inputs.first().map_or(0, |input| input.rows);
+        let arguments = AdjointArguments {
+            call: self.arguments(&call.features),
+            gradients: Table::of(call.gradients, 0.0),
+            group_of: call.group_of.0,
+            gradient_element: element.code(),
+        };
+        let blocks = rows.div_ceil(if self.complex { 2 } else { 4 }).min(*blocks);
+        kernel.launch(stream, Shape { grid: [blocks, 1], threads }, arguments!(arguments))?;
+        Ok(true)
+    }
+
     /// Queues the sums of the features of groups of rows; `starts` has one more entry than there are groups.
     pub(super) fn transform_pooled(&self, stream: &Stream, call: &Call<'_>, starts: View) -> Result<(), Error> {
         let arguments = Arguments { starts: starts.0, ..self.arguments(call) };
@@ -172,6 +234,16 @@ impl Srht {
         let shape = Shape { grid: [call.out.rows, parts], threads: self.pooled_threads };
         self.pooled.launch(stream, shape, arguments!(arguments))
     }
+}
+
+/// Whether every so many neighbouring outputs sample different values of each factor.
+fn apart(factors: &[&Hadamard], length: usize) -> bool {
+    factors.iter().all(|factor| {
+        factor.sampled.chunks(length).all(|outputs| {
+            let mut seen = vec![false; length];
+            outputs.iter().all(|&value| !std::mem::replace(&mut seen[value as usize], true))
+        })
+    })
 }
 
 /// The tables of the kernel.

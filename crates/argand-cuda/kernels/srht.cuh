@@ -1,0 +1,174 @@
+// A flat product of SRHTs, for `srht.cu` and `srht_adjoint.cu`: what a call is given, and the transforms of rows into slots.
+#pragma once
+#include "rows.cuh"
+
+enum { N = 1 << LOG, PER_LANE = N / 32, WORDS = (PER_LANE + 31) / 32 };
+
+// The most threads of a block, and blocks that shall fit at once: 80 registers for a thread, and 170 for the longest rows. Sums of
+// pooled features take more.
+#define BOUNDS __launch_bounds__(LOG == 11 ? 192 : 256, LOG == 11 ? 2 : 3)
+#define POOLED_BOUNDS __launch_bounds__(LOG == 11 ? 192 : 256, 2)
+
+struct Arguments {
+    // One for each factor, or a single one.
+    Source sources[16];
+    // Quarter turns of D: [factor][word][imaginary, negative][lane], a bit for each of the numbers 32 (32 word + k) + lane.
+    const u32* turns;
+    // Where each transformed value lies among its factor's slots, in bytes, in the order in which lanes hold them:
+    // [factor][number / 4][lane][number % 4].
+    const u16* places;
+    // Where each output lies: [factor][output].
+    const u16* gathered;
+    void* out;
+    u64* bad_row;
+    // For pooled features: the first row of each group.
+    const i64* starts;
+    i64 rows;
+    i64 stride;
+    i64 first_row;
+    float root_gamma;
+    float scale;
+    int factors;
+    int outputs;
+    int element;
+    // Whether real and imaginary parts alternate.
+    int interleaved;
+    // Whether four neighbouring numbers of a row can be written at once.
+    int aligned;
+    // Outputs, rounded up to groups of four.
+    int outputs_padded;
+    // Groups of four outputs after which the first factor's slots repeat, or all groups.
+    int period;
+    // Whether every factor reads a table of its own.
+    int distinct;
+    int out_element;
+};
+
+// All strides of a lane's own numbers, from the largest to the smallest.
+template <int COUNT>
+DEVICE void transform_own(float2* a) {
+#pragma unroll
+    for (int stride = COUNT / 2; stride > 0; stride /= 2)
+#pragma unroll
+        for (int k = 0; k < COUNT; k++)
+            if (!(k & stride)) {
+                const float2 p = a[k], q = a[k | stride];
+                a[k] = make_float2(p.x + q.x, p.y + q.y);
+                a[k | stride] = make_float2(p.x - q.x, p.y - q.y);
+            }
+}
+
+template <bool COMPLEX>
+DEVICE void load(const Arguments& args, int factor, int half, i64 row, i64 end, int lane, float2* a) {
+    const Source source = args.sources[args.distinct ? factor : 0];
+    float x[COMPLEX ? 1 : 2][PER_LANE];
+#pragma unroll
+    for (int which = 0; which < (COMPLEX ? 1 : 2); which++) {
+        const i64 at_row = COMPLEX ? row + half : row + 2 * half + which;
+        const int columns = at_row < end ? source.columns : 0;
+        const i64 base = at_row * source.stride + lane;
+        if (args.element == F32) {
+            const float* from = (const float*)source.x + base;
+            if (columns == N) {
+#pragma unroll
+                for (int k = 0; k < PER_LANE; k++) x[which][k] = __ldg(from + 32 * k);
+            } else {
+#pragma unroll
+                for (int k = 0; k < PER_LANE; k++) x[which][k] = 32 * k + lane < columns ? __ldg(from + 32 * k) : 0.0f;
+            }
+        } else {
+            const u16* from = (const u16*)source.x + base;
+            const bool half_precision = args.element == F16;
+#pragma unroll
+            for (int k = 0; k < PER_LANE; k++) {
+                const u16 bits = 32 * k + lane < columns ? __ldg(from + 32 * k) : (u16)0;
+                x[which][k] = half_precision ? half_to_float(bits) : bfloat_to_float(bits);
+            }
+        }
+        if (args.root_gamma != 1.0f) {
+#pragma unroll
+            for (int k = 0; k < PER_LANE; k++) x[which][k] *= args.root_gamma;
+        }
+        if (columns < N) {
+#pragma unroll
+            for (int k = 0; k < PER_LANE; k++)
+                if (32 * k + lane == columns) x[which][k] = source.root_coef0;
+        }
+    }
+#pragma unroll
+    for (int word = 0; word < WORDS; word++) {
+        const u32* turns = args.turns + (factor * WORDS + word) * 64 + lane;
+        const u32 imaginary = __ldg(turns), negative = __ldg(turns + 32);
+#pragma unroll
+        for (int k = 32 * word; k < 32 * word + 32 && k < PER_LANE; k++) {
+            const u32 sign = negative << (31 - k % 32) & 0x80000000u;
+            const float u = __uint_as_float(__float_as_uint(x[0][k]) ^ sign);
+            if (COMPLEX) a[k] = (imaginary >> (k % 32)) & 1 ? make_float2(0.0f, u) : make_float2(u, 0.0f);
+            else a[k] = make_float2(u, __uint_as_float(__float_as_uint(x[COMPLEX ? 0 : 1][k]) ^ sign));
+        }
+    }
+}
+
+// H D x of one factor and half a slot, into its places. The two warps of a factor come here together.
+template <bool COMPLEX>
+DEVICE void transform(const Arguments& args, float4* slots, int factor, int half, i64 row, i64 end, int warp, int lane) {
+    float2 a[PER_LANE];
+    load<COMPLEX>(args, factor, half, row, end, lane, a);
+    transform_own<PER_LANE>(a);
+    float2* const own = (float2*)(slots + factor * N);
+    if (PER_LANE >= 32) {
+        // Number 32 k + lane becomes lane (32 k + lane) / PER_LANE's; the exclusive or spreads columns over the banks.
+        enum { SHIFT = PER_LANE >= 64 ? 1 : 0 };
+        float2* plane = own + half * N;
+#pragma unroll
+        for (int k = 0; k < PER_LANE; k++) plane[32 * k + (lane ^ ((k >> SHIFT) & 15))] = a[k];
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < PER_LANE; k++) {
+            const int line = PER_LANE / 32 * lane + k / 32;
+            a[k] = plane[32 * line + ((k % 32) ^ ((line >> SHIFT) & 15))];
+        }
+#pragma unroll
+        for (int part = 0; part < PER_LANE / 32; part++) transform_own<32>(a + 32 * part);
+        // Places overlap both warps' planes.
+        asm volatile("bar.sync %0, 64;" ::"r"(1 + (warp >> 1)) : "memory");
+    } else {
+#pragma unroll
+        for (int stride = 16; stride > 0; stride /= 2)
+#pragma unroll
+            for (int k = 0; k < PER_LANE; k++) {
+                const float2 other = make_float2(__shfl_xor_sync(~0u, a[k].x, stride), __shfl_xor_sync(~0u, a[k].y, stride));
+                if (lane & stride) a[k] = make_float2(other.x - a[k].x, other.y - a[k].y);
+                else a[k] = make_float2(a[k].x + other.x, a[k].y + other.y);
+            }
+    }
+    enum { AT_ONCE = PER_LANE < 4 ? PER_LANE : 4 };
+    const u16* places = args.places + factor * N + lane * AT_ONCE;
+#pragma unroll
+    for (int k = 0; k < PER_LANE; k += AT_ONCE) {
+        u16 to[AT_ONCE];
+        if (AT_ONCE == 4) *(ushort4*)to = __ldg((const ushort4*)(places + 32 * k));
+        else if (AT_ONCE == 2) *(ushort2*)to = __ldg((const ushort2*)(places + 32 * k));
+        else to[0] = __ldg(places + 32 * k);
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) *(float2*)((char*)(own + half) + to[j]) = a[k + j];
+    }
+}
+
+// The product of one slot, for two complex rows or four real ones.
+template <bool COMPLEX>
+DEVICE float4 times(float4 a, float4 b) {
+    if (!COMPLEX) return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+    return make_float4(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x, a.z * b.z - a.w * b.w, a.z * b.w + a.w * b.z);
+}
+
+DEVICE float4 slot(const float4* slots, u16 at) { return *(const float4*)((const char*)slots + at); }
+
+template <bool COMPLEX>
+DEVICE void all_transforms(const Arguments& args, float4* slots, i64 row, i64 end, int warp, int lane) {
+#pragma unroll 1
+    for (int task = warp; task < 2 * args.factors; task += blockDim.x / 32) {
+        transform<COMPLEX>(args, slots, task / 2, task & 1, row, end, warp, lane);
+    }
+    __syncthreads();
+}
