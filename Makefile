@@ -38,9 +38,18 @@ kernels: $(VENV)/installed
 test-gpu:
 	ARGAND_NEEDS_GPU=1 $(CARGO) test --locked --package argand-cuda
 
-# Times on a GPU beside copies of the same bytes. ARGS may name methods.
+# Times on a GPU beside PyTorch, if $(PYTHON) has it, beside the authors' code (if ARGAND_DATA names the folder with reference),
+# and beside copies of the same bytes; writes docs/gpu and docs/gpu.md. With ARGS, which may name sections (methods, backward,
+# one-call, pooled, growth, first-call) and methods, Argand's times are printed and nothing is written.
 bench-gpu:
+ifeq ($(ARGS),)
+	mkdir -p docs/gpu
+	$(CARGO) run --locked --release --package argand-cuda --example speed -- --json docs/gpu/argand.jsonl
+	$(PYTHON) scripts/bench_gpu.py --json docs/gpu/torch.jsonl
+	$(PYTHON) scripts/bench_gpu.py --render
+else
 	$(CARGO) run --locked --release --package argand-cuda --example speed -- $(ARGS)
+endif
 
 # The package is built with assertions and overflow checks. Doctests, examples and code in the documents also run.
 test-python: $(VENV)/installed
