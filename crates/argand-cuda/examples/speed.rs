@@ -6,17 +6,24 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use argand::{Groups, Spec};
-use argand_cuda::{Buffer, CudaSketch, Device, DeviceRows, Element, Stream};
+use argand_cuda::{Algebra, Buffer, CudaSketch, Device, DeviceRows, Element, Products, Stream};
 
 type Error = Box<dyn std::error::Error>;
 type Section = fn(&mut Bench) -> Result<(), Error>;
 
 /// What is measured, in this order: a new measurement is a function that ends with [`Bench::record`], and a line here.
-const SECTIONS: [(&str, Section); 5] =
-    [("methods", methods), ("backward", backward), ("one-call", one_call), ("pooled", pooled), ("growth", growth)];
+const SECTIONS: [(&str, Section); 6] = [
+    ("methods", methods),
+    ("backward", backward),
+    ("one-call", one_call),
+    ("pooled", pooled),
+    ("gram", gram),
+    ("growth", growth),
+];
 
 const F32: Element = Element::F32;
 const BF16: Element = Element::Bf16;
@@ -335,6 +342,24 @@ fn pooled(bench: &mut Bench) -> Result<(), Error> {
     let bytes = (case.rows * case.dim + images * case.features) * case.element.bytes();
     let more = [("groups", images.to_string()), ("features_ms", rounded(features.best))];
     bench.record("pooled", &case, &pooled, bytes, &more)
+}
+
+/// Sums of products of features in device memory, in blocks of rows.
+fn gram(bench: &mut Bench) -> Result<(), Error> {
+    let (rows, block) = (1 << 20, 1 << 16);
+    let Some(algebra) = Algebra::find(&bench.device)? else {
+        println!("gram: cuBLAS was not found");
+        return Ok(());
+    };
+    let sums = Case { method: "gram", element: Element::F64, ..case("ctr-product-srht", rows, 1024, 3, 4096, F32) };
+    let sketch = Case { method: "ctr-product-srht", ..sums }.sketch(&bench.device)?;
+    let products = Products::new(algebra, Arc::new(sketch), 1, 1)?;
+    let features = view(&bench.out, F32, block, sums.features)?;
+    let (ones, groups) = (vec![1.0; block], vec![0; block]);
+    let stream = &bench.stream;
+    let times =
+        time(stream, || (0..rows / block).try_for_each(|_| products.add_on(stream, &features, &ones, &groups)))?;
+    bench.record("gram", &sums, &times, rows * sums.features * 4, &[])
 }
 
 /// Growth over each size, with the others fixed.
