@@ -11,6 +11,9 @@ pub(crate) const READ_ROWS: [usize; 2] = [256, 1 << 16];
 pub(crate) const TRANSFORM_BYTES: usize = 16 << 20;
 pub(crate) const THREAD_ROWS: usize = 16;
 
+/// The same where a GPU computes, which is faster on more rows at a time.
+pub(crate) const DEVICE_BYTES: usize = 128 << 20;
+
 /// About how many bytes a sample takes, and bounds on its number of rows.
 pub(crate) const SAMPLE_BYTES: usize = 256 << 20;
 pub(crate) const SAMPLE_ROWS: [usize; 2] = [64, 4096];

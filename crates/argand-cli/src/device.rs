@@ -71,6 +71,8 @@ impl DeviceArguments {
             Place::Cuda(number) => {
                 let open = || -> Result<Opened, Error> {
                     let device = Device::open(number)?;
+                    // What a command was given it uses to its end.
+                    device.keep_scratch(device.info().memory)?;
                     let engine = CudaEngine::find(&device)?.map(|engine| Arc::new(engine) as Arc<dyn Engine>);
                     Ok(Opened::Cuda { device, engine })
                 };
@@ -95,6 +97,10 @@ impl Opened {
             Some(engine) => recipe.pipeline_with(engine),
             None => recipe.pipeline_on(|drawn| self.map(drawn, argand::DEFAULT_MEMORY_LIMIT)),
         }
+    }
+
+    pub(crate) fn is_cpu(&self) -> bool {
+        matches!(self, Self::Cpu)
     }
 
     /// What learning runs on, if not the processor.

@@ -9,7 +9,7 @@ use argand_paper::{Dataset, Error, ITEMS, Item, Outcome, Part, Progress, Referen
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::dataset::{self, Classes, LabelSource, Task};
-use crate::device::{DeviceArguments, Opened};
+use crate::device::DeviceArguments;
 use crate::failure::Failure;
 use crate::print;
 
@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let threads = crate::on_threads(arguments.threads, rayon::current_num_threads)?;
     let datasets = datasets(arguments, items.iter().any(|item| item.needs_data))?;
     let device = arguments.device.open()?;
-    if !matches!(device, Opened::Cpu) {
+    if !device.is_cpu() {
         if let Some(item) = items.iter().find(|item| item.name != "gp") {
             return Err(Failure::Input(format!("--device: gp alone runs on a GPU, not {}", item.name)));
         }

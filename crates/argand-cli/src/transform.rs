@@ -2,13 +2,14 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::mpsc;
 use std::time::Instant;
 
 use argand::{Error, FeatureMap, Field, RowsMut};
 use argand_cuda::Real;
 use indicatif::HumanCount;
 
-use crate::blocks::{THREAD_ROWS, TRANSFORM_BYTES};
+use crate::blocks::{DEVICE_BYTES, THREAD_ROWS, TRANSFORM_BYTES};
 use crate::device::DeviceArguments;
 use crate::failure::Failure;
 use crate::inputs::Inputs;
@@ -120,7 +121,8 @@ fn run_in<T: Real + Element>(arguments: &Arguments) -> Result<(), Failure> {
         if !arguments.quiet {
             inputs.show_progress("");
         }
-        stream(&*sketch, &mut inputs, |features| writer.write(features))
+        let bytes = if device.is_cpu() { TRANSFORM_BYTES } else { DEVICE_BYTES };
+        stream(&*sketch, &mut inputs, bytes, |features| writer.write(features))
     })??;
     drop(inputs);
     writer.finish()?;
@@ -140,26 +142,50 @@ fn run_in<T: Real + Element>(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads, sketches and passes on all rows; returns their number.
+/// Reads and sketches all rows, in blocks of about so many bytes, while another thread writes those before; returns their number.
 fn stream<T: Real + Element>(
     sketch: &dyn FeatureMap<T>,
     inputs: &mut Inputs<'_, T>,
-    mut write: impl FnMut(&[T]) -> Result<(), Failure>,
+    block_bytes: usize,
+    mut write: impl FnMut(&[T]) -> Result<(), Failure> + Send,
 ) -> Result<usize, Failure> {
     let width = sketch.output_dim() + sketch.input_dims().iter().sum::<usize>();
     // Enough rows to keep every thread busy, however wide they are.
-    let block_rows = (TRANSFORM_BYTES / size_of::<T>() / width).max(THREAD_ROWS * rayon::current_num_threads());
-    let mut features = Vec::new();
-    loop {
-        let rows = inputs.next(block_rows)?;
-        if rows == 0 {
-            return Ok(inputs.rows_before());
+    let block_rows = (block_bytes / size_of::<T>() / width).max(THREAD_ROWS * rayon::current_num_threads());
+    std::thread::scope(|scope| {
+        // Two buffers go round: one is filled while the other is written.
+        let (full, to_write) = mpsc::sync_channel::<Vec<T>>(1);
+        let (written, empty) = mpsc::channel();
+        for _ in 0..2 {
+            let _ = written.send(Vec::new());
         }
-        features.resize(rows * sketch.output_dim(), T::ZERO);
-        let sketched = inputs
-            .views()
-            .and_then(|views| sketch.transform_into(&views, RowsMut::new(&mut features, rows, sketch.output_dim())?));
-        sketched.map_err(|error| inputs.explain(error))?;
-        write(&features)?;
-    }
+        let writer = scope.spawn(move || -> Result<(), Failure> {
+            for features in to_write {
+                write(&features)?;
+                let _ = written.send(features);
+            }
+            Ok(())
+        });
+        let mut sketch_all = || -> Result<(), Failure> {
+            // The writer hangs up if it fails, and its error is the one that counts.
+            while let Ok(mut features) = empty.recv() {
+                let rows = inputs.next(block_rows)?;
+                if rows == 0 {
+                    break;
+                }
+                features.resize(rows * sketch.output_dim(), T::ZERO);
+                let sketched = inputs.views().and_then(|views| {
+                    sketch.transform_into(&views, RowsMut::new(&mut features, rows, sketch.output_dim())?)
+                });
+                sketched.map_err(|error| inputs.explain(error))?;
+                let _ = full.send(features);
+            }
+            Ok(())
+        };
+        let sketched = sketch_all();
+        drop(full);
+        let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        written.and(sketched)?;
+        Ok(inputs.rows_before())
+    })
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use argand::{Error, FeatureMap, Input, Rows, check_shapes, checked};
 
 use crate::blas::{Blas, Square, Table};
-use crate::driver::{Buffer, Device, Stream, View};
+use crate::driver::{Device, Stream};
 use crate::host::Traffic;
 use crate::launch::{Kernel, Shape, arguments};
+use crate::memory::{Buffer, View};
 use crate::sketch::CudaSketch;
 use crate::view::{DeviceRows, Element};
 

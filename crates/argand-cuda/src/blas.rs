@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use argand::{DeviceFault, Error};
 use cudarc::cublas::{result, sys};
 
-use crate::driver::{Device, Stream, View};
+use crate::driver::{Device, Stream};
+use crate::memory::View;
 use crate::real::Real;
 
 /// A handle of cuBLAS.
@@ -19,7 +20,15 @@ pub(crate) struct Blas {
 }
 
 #[derive(Debug)]
-struct Handle(sys::cublasHandle_t);
+pub(crate) struct Handle(sys::cublasHandle_t);
+
+impl Handle {
+    /// The device is bound to this thread.
+    pub(crate) fn destroy(self) {
+        // SAFETY: it was made here and is destroyed once. An error cannot be reported.
+        let _ = unsafe { result::destroy_handle(self.0) };
+    }
+}
 
 // SAFETY: the handle is used by one thread at a time.
 unsafe impl Send for Handle {}
@@ -39,8 +48,11 @@ impl Blas {
         if !unsafe { sys::is_culib_present() } {
             return None;
         }
-        let handle = Mutex::new(Handle(result::create_handle().ok()?));
-        Some(Self { handle, device: device.clone() })
+        let handle = match device.idle_blas().pop() {
+            Some(handle) => handle,
+            None => Handle(result::create_handle().ok()?),
+        };
+        Some(Self { handle: Mutex::new(handle), device: device.clone() })
     }
 
     /// C, rows x columns, from A and B with this inner length.
@@ -194,9 +206,9 @@ pub(crate) enum Square {
 }
 
 impl Drop for Blas {
+    /// Gives the handle back: making and destroying one waits for all work on the device.
     fn drop(&mut self) {
-        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: made here, destroyed once. An error cannot be reported.
-        let _ = unsafe { result::destroy_handle(handle.0) };
+        let handle = self.handle.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.device.idle_blas().push(Handle(handle.0));
     }
 }

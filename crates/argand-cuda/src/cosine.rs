@@ -7,7 +7,8 @@ use argand::draw;
 use rayon::prelude::*;
 
 use crate::blas::Form;
-use crate::driver::{Buffer, Device, Stream, View};
+use crate::driver::{Device, Stream};
+use crate::memory::{Buffer, View};
 use crate::real::Real;
 use crate::steps::Steps;
 use crate::view::DeviceRows;

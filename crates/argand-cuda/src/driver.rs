@@ -9,13 +9,15 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::fmt;
 use std::mem::size_of_val;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argand::{DeviceFault, Error};
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
 use cudarc::driver::{CudaContext, DriverError, result};
 
+use crate::blas;
 use crate::launch::Kernel;
+use crate::memory::{Buffer, Pinned, Plain, Returned, View};
 
 /// A GPU, opened. Clones share it.
 #[derive(Clone)]
@@ -26,7 +28,29 @@ struct Inner {
     info: DeviceInfo,
     /// Memory that is returned and taken in the order of a stream.
     pool: Pool,
+    returned: Returned,
     modules: Mutex<HashMap<&'static str, Module>>,
+    /// Handles of cuBLAS that nobody is using.
+    blas: Mutex<Vec<blas::Handle>>,
+}
+
+impl Drop for Inner {
+    /// Nothing of the device is in use any more: kernels, buffers and streams hold it.
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_err() {
+            return;
+        }
+        self.returned.free_all();
+        for handle in self.blas.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            handle.destroy();
+        }
+        for module in self.modules.get_mut().unwrap_or_else(PoisonError::into_inner).values() {
+            // SAFETY: it was loaded here and is unloaded once. An error cannot be reported.
+            let _ = unsafe { result::module::unload(module.0) };
+        }
+        // SAFETY: it was made here and is destroyed once. An error cannot be reported.
+        let _ = unsafe { result::mem_pool::destroy(self.pool.0) };
+    }
 }
 
 /// What there is to know about a GPU.
@@ -138,7 +162,14 @@ impl Device {
             driver: driver_version().map_err(failed)?,
         };
         let pool = pool(number).map_err(failed)?;
-        Ok(Self(Arc::new(Inner { context, info, pool, modules: Mutex::default() })))
+        Ok(Self(Arc::new(Inner {
+            context,
+            info,
+            pool,
+            returned: Returned::default(),
+            modules: Mutex::default(),
+            blas: Mutex::default(),
+        })))
     }
 
     /// What there is to know about it.
@@ -169,6 +200,23 @@ impl Device {
         self.0.context.bind_to_thread().map_err(|error| self.failed(error))
     }
 
+    /// Keeps up to so many bytes of scratch memory for later calls, instead of 1 GiB. Other programs cannot use what is kept.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn keep_scratch(&self, bytes: u64) -> Result<(), Error> {
+        self.bind()?;
+        self.0.pool.keep(bytes).map_err(|error| self.failed(error))
+    }
+
+    pub(crate) fn idle_blas(&self) -> MutexGuard<'_, Vec<blas::Handle>> {
+        self.0.blas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn returned(&self) -> &Returned {
+        &self.0.returned
+    }
+
     /// Waits until all work on this device is done.
     pub(crate) fn synchronize(&self) -> Result<(), Error> {
         self.0.context.synchronize().map_err(|error| self.failed(error))
@@ -191,8 +239,12 @@ impl Device {
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
         self.bind()?;
         // SAFETY: nothing is read before it is written.
-        let address = unsafe { result::malloc_sync(bytes.max(1)) }.map_err(|error| self.out_of_memory(bytes, error))?;
-        Ok(Buffer { device: self.clone(), address, bytes, stream: None })
+        let allocate = || unsafe { result::malloc_sync(bytes.max(1)) };
+        let address = allocate().or_else(|_| {
+            self.0.returned.free();
+            allocate()
+        });
+        Ok(Buffer::new(self, address.map_err(|error| self.out_of_memory(bytes, error))?, bytes, None))
     }
 
     /// A copy of these numbers in device memory.
@@ -256,13 +308,20 @@ fn pool(number: usize) -> Result<Pool, DriverError> {
     properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = i32::try_from(number).unwrap_or_default();
-    // SAFETY: the properties are valid, and the attribute is a number of 64 bits.
+    // SAFETY: the properties are valid.
     unsafe {
-        let pool = result::mem_pool::create(&raw const properties)?;
-        let mut kept: u64 = 1 << 30;
+        let pool = Pool(result::mem_pool::create(&raw const properties)?);
+        pool.keep(1 << 30)?;
+        Ok(pool)
+    }
+}
+
+impl Pool {
+    /// Keeps up to so many bytes that were given back.
+    fn keep(self, mut bytes: u64) -> Result<(), DriverError> {
         let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        result::mem_pool::set_attribute(pool, attribute, (&raw mut kept).cast())?;
-        Ok(Pool(pool))
+        // SAFETY: the pool lives as long as its device, and the attribute is a number of 64 bits.
+        unsafe { result::mem_pool::set_attribute(self.0, attribute, (&raw mut bytes).cast()) }
     }
 }
 
@@ -303,21 +362,25 @@ impl Stream {
     /// Scratch memory that is returned in the order of this stream.
     pub(crate) fn scratch(&self, bytes: usize) -> Result<Buffer, Error> {
         self.device.bind()?;
+        let device = &self.device;
         // SAFETY: nothing is read before it is written, and the memory is used on this stream alone.
-        let address = unsafe { result::mem_pool::alloc_async(self.device.0.pool.0, bytes.max(1), self.handle) }
-            .map_err(|error| self.device.out_of_memory(bytes, error))?;
-        Ok(Buffer { device: self.device.clone(), address, bytes, stream: Some(Handle(self.handle)) })
+        let allocate = || unsafe { result::mem_pool::alloc_async(device.0.pool.0, bytes.max(1), self.handle) };
+        let address = allocate().or_else(|_| {
+            device.0.returned.free();
+            allocate()
+        });
+        Ok(Buffer::new(device, address.map_err(|error| device.out_of_memory(bytes, error))?, bytes, Some(self.handle)))
     }
 
     /// Copies numbers to the device. Returns once they can be changed again.
     pub(crate) fn write<T: Plain>(&self, values: &[T], buffer: &Buffer, at_byte: usize) -> Result<(), Error> {
-        assert!(at_byte + size_of_val(values) <= buffer.bytes, "numbers fit into their buffer");
+        assert!(at_byte + size_of_val(values) <= buffer.bytes(), "numbers fit into their buffer");
         if values.is_empty() {
             return Ok(());
         }
         self.device.bind()?;
         // SAFETY: the range lies in the buffer. Memory that is not page-locked has been read when the call returns.
-        unsafe { result::memcpy_htod_async(buffer.address + at_byte as u64, values, self.handle) }
+        unsafe { result::memcpy_htod_async(buffer.address() + at_byte as u64, values, self.handle) }
             .map_err(|error| self.device.failed(error))
     }
 
@@ -333,26 +396,26 @@ impl Stream {
         numbers: &mut Pinned<T>,
         count: usize,
     ) -> Result<(), Error> {
-        assert!(count * size_of::<T>() <= buffer.bytes, "numbers come from their buffer");
+        assert!(count * size_of::<T>() <= buffer.bytes(), "numbers come from their buffer");
         self.device.bind()?;
         let into = &mut numbers.numbers()[..count];
         if into.is_empty() {
             return Ok(());
         }
         // SAFETY: the range lies in the buffer, and the caller keeps the numbers until the stream has been waited for.
-        unsafe { result::memcpy_dtoh_async(into, buffer.address, self.handle) }
+        unsafe { result::memcpy_dtoh_async(into, buffer.address(), self.handle) }
             .map_err(|error| self.device.failed(error))
     }
 
     /// Copies numbers from the device, after all work so far; waits for them.
     pub(crate) fn read<T: Plain>(&self, buffer: &Buffer, at_byte: usize, values: &mut [T]) -> Result<(), Error> {
-        assert!(at_byte + size_of_val(values) <= buffer.bytes, "numbers come from their buffer");
+        assert!(at_byte + size_of_val(values) <= buffer.bytes(), "numbers come from their buffer");
         if values.is_empty() {
             return Ok(());
         }
         self.device.bind()?;
         // SAFETY: the range lies in the buffer, and the values are borrowed until the copy is done.
-        unsafe { result::memcpy_dtoh_async(values, buffer.address + at_byte as u64, self.handle) }
+        unsafe { result::memcpy_dtoh_async(values, buffer.address() + at_byte as u64, self.handle) }
             .map_err(|error| self.device.failed(error))?;
         self.synchronize()
     }
@@ -365,10 +428,10 @@ impl Stream {
     /// # Panics
     /// If one of the buffers is shorter.
     pub fn copy(&self, from: &Buffer, to: &Buffer, bytes: usize) -> Result<(), Error> {
-        assert!(bytes <= from.bytes && bytes <= to.bytes, "both buffers are long enough");
+        assert!(bytes <= from.bytes() && bytes <= to.bytes(), "both buffers are long enough");
         self.device.bind()?;
         // SAFETY: both buffers are long enough.
-        unsafe { result::memcpy_dtod_async(to.address, from.address, bytes, self.handle) }
+        unsafe { result::memcpy_dtod_async(to.address(), from.address(), bytes, self.handle) }
             .map_err(|error| self.device.failed(error))
     }
 
@@ -392,170 +455,3 @@ impl Drop for Stream {
         }
     }
 }
-
-#[derive(Debug, Clone, Copy)]
-struct Handle(sys::CUstream);
-
-/// Device memory.
-#[derive(Debug)]
-pub struct Buffer {
-    device: Device,
-    address: u64,
-    bytes: usize,
-    /// For scratch memory, the stream it is returned on.
-    stream: Option<Handle>,
-}
-
-// SAFETY: the address is only passed to the driver, which is thread-safe.
-unsafe impl Send for Buffer {}
-// SAFETY: as above.
-unsafe impl Sync for Buffer {}
-
-impl Buffer {
-    /// Its device address.
-    #[must_use]
-    pub fn address(&self) -> u64 {
-        self.address
-    }
-
-    /// Its length in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Its device.
-    #[must_use]
-    pub fn device(&self) -> &Device {
-        &self.device
-    }
-
-    /// The address of the number at this index.
-    pub(crate) fn at<T>(&self, index: usize) -> View {
-        debug_assert!(index * size_of::<T>() <= self.bytes, "a view begins in its buffer");
-        View(self.address + (index * size_of::<T>()) as u64)
-    }
-
-    /// Copies numbers to the device and waits.
-    ///
-    /// # Errors
-    /// [`Error::Device`].
-    ///
-    /// # Panics
-    /// If the buffer is shorter.
-    pub fn write<T: Plain>(&self, values: &[T]) -> Result<(), Error> {
-        assert!(size_of_val(values) <= self.bytes, "numbers fit into their buffer");
-        if values.is_empty() {
-            return Ok(());
-        }
-        self.device.bind()?;
-        // A short copy returns before the numbers have arrived, and other streams do not wait for it.
-        // SAFETY: the buffer is long enough, and the values are plain.
-        unsafe {
-            result::memcpy_htod_sync(self.address, values)
-                .and_then(|()| result::stream::synchronize(result::stream::null()))
-                .map_err(|error| self.device.failed(error))
-        }
-    }
-
-    /// Copies numbers from the device. Waits for this copy, not for other streams.
-    ///
-    /// # Errors
-    /// [`Error::Device`].
-    ///
-    /// # Panics
-    /// If the buffer is shorter.
-    pub fn read<T: Plain>(&self, values: &mut [T]) -> Result<(), Error> {
-        assert!(size_of_val(values) <= self.bytes, "numbers come from their buffer");
-        self.device.bind()?;
-        // SAFETY: the buffer is long enough, and the values are plain.
-        unsafe { result::memcpy_dtoh_sync(values, self.address) }.map_err(|error| self.device.failed(error))
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        if self.device.bind().is_ok() {
-            // SAFETY: it was allocated here and is freed once; scratch memory on its own stream, after the work that uses it.
-            let _ = unsafe {
-                match self.stream {
-                    Some(stream) => result::free_async(self.address, stream.0),
-                    None => result::free_sync(self.address),
-                }
-            };
-        }
-    }
-}
-
-/// Page-locked memory of the host, which is copied to and from a device while other work goes on.
-pub(crate) struct Pinned<T> {
-    device: Device,
-    data: *mut T,
-    length: usize,
-}
-
-// SAFETY: it owns its memory, like a vector.
-unsafe impl<T: Send> Send for Pinned<T> {}
-
-impl<T: Plain> Pinned<T> {
-    /// Memory for this many numbers, all zero.
-    pub(crate) fn new(device: &Device, length: usize) -> Result<Self, Error> {
-        device.bind()?;
-        let bytes = length * size_of::<T>();
-        // SAFETY: zero bytes are numbers.
-        let data = unsafe {
-            let data = result::malloc_host(bytes.max(1), 0).map_err(|error| device.failed(error))?;
-            std::ptr::write_bytes(data.cast::<u8>(), 0, bytes);
-            data.cast()
-        };
-        Ok(Self { device: device.clone(), data, length })
-    }
-
-    pub(crate) fn numbers(&mut self) -> &mut [T] {
-        // SAFETY: the memory holds `length` initialised numbers and is borrowed with `self`.
-        unsafe { std::slice::from_raw_parts_mut(self.data, self.length) }
-    }
-}
-
-impl<T> Drop for Pinned<T> {
-    fn drop(&mut self) {
-        if self.device.bind().is_ok() {
-            // SAFETY: allocated here, freed once. Users wait for their streams before they drop it. An error cannot be reported.
-            let _ = unsafe { result::free_host(self.data.cast()) };
-        }
-    }
-}
-
-/// An address in device memory; zero where an argument is absent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(transparent)]
-pub(crate) struct View(pub(crate) u64);
-
-impl View {
-    pub(crate) const NONE: Self = Self(0);
-
-    pub(crate) fn skip<T>(self, count: usize) -> Self {
-        if self == Self::NONE { self } else { Self(self.0 + (count * size_of::<T>()) as u64) }
-    }
-}
-
-/// Numbers that can be copied as bytes.
-///
-/// # Safety
-/// Every bit pattern is a value, and there is no padding.
-pub unsafe trait Plain: Copy {}
-
-// SAFETY: a number.
-unsafe impl Plain for u8 {}
-// SAFETY: a number.
-unsafe impl Plain for u16 {}
-// SAFETY: a number.
-unsafe impl Plain for u32 {}
-// SAFETY: a number.
-unsafe impl Plain for u64 {}
-// SAFETY: a number.
-unsafe impl Plain for i64 {}
-// SAFETY: a number.
-unsafe impl Plain for f32 {}
-// SAFETY: a number.
-unsafe impl Plain for f64 {}

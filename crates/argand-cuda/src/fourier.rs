@@ -4,7 +4,8 @@ use std::f64::consts::PI;
 
 use argand::Error;
 
-use crate::driver::{Buffer, Device, View};
+use crate::driver::Device;
+use crate::memory::{Buffer, View};
 use crate::real::Real;
 use crate::steps::FourierTables;
 

@@ -3,7 +3,8 @@
 use argand::{Argument, Error, FeatureMap, Input, Method, Rows, RowsMut, check_shapes, checked};
 use rayon::prelude::*;
 
-use crate::driver::{Buffer, Device, Pinned, Stream};
+use crate::driver::{Device, Stream};
+use crate::memory::{Buffer, Pinned};
 use crate::real::Real;
 use crate::sketch::CudaSketch;
 use crate::view::DeviceRows;

@@ -20,6 +20,7 @@ mod fused;
 mod host;
 mod kernels;
 mod launch;
+mod memory;
 mod operator;
 mod place;
 mod product;
@@ -29,7 +30,8 @@ mod steps;
 mod view;
 
 pub use algebra::{Algebra, Factors, Products};
-pub use driver::{Buffer, Device, DeviceInfo, Plain, Stream, count};
+pub use driver::{Device, DeviceInfo, Stream, count};
+pub use memory::{Buffer, Plain};
 pub use real::Real;
 pub use sketch::CudaSketch;
 pub use view::{DeviceRows, Element};

@@ -9,7 +9,8 @@ use argand::Error;
 use argand::draw::{Projection, Values};
 
 use crate::blas::Form;
-use crate::driver::{Buffer, Device, Stream, View};
+use crate::driver::{Device, Stream};
+use crate::memory::{Buffer, View};
 use crate::real::Real;
 use crate::steps::{FourierTables, Planes, SrhtTables, Steps, Transform};
 

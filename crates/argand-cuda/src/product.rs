@@ -5,8 +5,9 @@
 use argand::draw::{Join, Product as DrawnProduct, Source, Values};
 use argand::{Error, Field, InputDims, Spec};
 
-use crate::driver::{Buffer, Device, Stream, View};
+use crate::driver::{Device, Stream};
 use crate::fourier::Fourier;
+use crate::memory::{Buffer, View};
 use crate::operator::{Operator, Scratch};
 use crate::real::Real;
 use crate::steps::{FourierTables, Planes, Steps, Transform};

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use argand::Scalar;
 use cudarc::cublas::{result, sys};
 
-use crate::driver::Plain;
+use crate::memory::Plain;
 use crate::view::Element;
 
 /// `f32` or `f64`.

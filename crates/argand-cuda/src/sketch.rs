@@ -7,9 +7,10 @@ use argand::draw::{Drawn, Map};
 use argand::{Argument, Error, Groups, Spec};
 
 use crate::cosine::Cosine;
-use crate::driver::{Buffer, Device, Stream, View};
+use crate::driver::{Device, Stream};
 use crate::fused::{AdjointCall, Call, Fused};
 use crate::host::Lane;
+use crate::memory::{Buffer, View};
 use crate::product::Product;
 use crate::real::Real;
 use crate::steps::Steps;

@@ -5,8 +5,9 @@
 use argand::Error;
 
 use crate::blas::{Blas, Form};
-use crate::driver::{Device, Stream, View};
+use crate::driver::{Device, Stream};
 use crate::launch::{Kernel, Shape, arguments};
+use crate::memory::View;
 use crate::real::Real;
 use crate::view::DeviceRows;
 

@@ -6,7 +6,8 @@ mod tensor_sketch;
 use argand::draw::{Draw, Operand, Product, Projection, Source, Values};
 use argand::{Error, Spec};
 
-use crate::driver::{Device, Stream, View};
+use crate::driver::{Device, Stream};
+use crate::memory::View;
 use crate::view::{DeviceRows, Element};
 
 /// Tables that a kernel has room for.

@@ -7,8 +7,9 @@ use argand::{Error, Field, InputDims, Scalar, Spec};
 use rayon::prelude::*;
 
 use super::{AdjointCall, Call, MOST_TABLES, Table, flat, narrow};
-use crate::driver::{Buffer, Device, Stream, View};
+use crate::driver::{Device, Stream};
 use crate::launch::{Kernel, Shape, arguments};
+use crate::memory::{Buffer, View};
 use crate::place::places;
 use crate::view::Element;
 

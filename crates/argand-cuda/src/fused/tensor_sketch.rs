@@ -4,9 +4,10 @@ use argand::draw::{Buckets, Product, Values};
 use argand::{Error, Field, InputDims, Scalar, Spec};
 
 use super::{Call, MOST_TABLES, Table, flat, narrow};
-use crate::driver::{Buffer, Device, Stream, View};
+use crate::driver::{Device, Stream};
 use crate::fourier::turn;
 use crate::launch::{Kernel, Shape, arguments};
+use crate::memory::{Buffer, View};
 use crate::operator::positions;
 
 /// As in the kernel.
