@@ -93,6 +93,9 @@ impl fmt::Debug for Device {
     }
 }
 
+/// Bytes of a part of a long copy.
+const STAGED_BYTES: usize = 4 << 20;
+
 /// The oldest driver whose PTX and symbols suffice.
 const OLDEST_DRIVER: i32 = 12000;
 
@@ -222,6 +225,15 @@ impl Device {
         self.0.context.synchronize().map_err(|error| self.failed(error))
     }
 
+    /// Returns memory to the system that is kept and not in use.
+    fn give_back(&self) {
+        self.0.returned.free();
+        // What streams have given back counts as unused once their work is done. Errors show in the next allocation.
+        let _ = self.0.context.synchronize();
+        // SAFETY: the pool is alive.
+        let _ = unsafe { result::mem_pool::trim_to(self.0.pool.0, 0) };
+    }
+
     /// An allocation failed: says how much was needed and is free.
     fn out_of_memory(&self, needed: usize, error: DriverError) -> Error {
         if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
@@ -241,7 +253,7 @@ impl Device {
         // SAFETY: nothing is read before it is written.
         let allocate = || unsafe { result::malloc_sync(bytes.max(1)) };
         let address = allocate().or_else(|_| {
-            self.0.returned.free();
+            self.give_back();
             allocate()
         });
         Ok(Buffer::new(self, address.map_err(|error| self.out_of_memory(bytes, error))?, bytes, None))
@@ -366,7 +378,7 @@ impl Stream {
         // SAFETY: nothing is read before it is written, and the memory is used on this stream alone.
         let allocate = || unsafe { result::mem_pool::alloc_async(device.0.pool.0, bytes.max(1), self.handle) };
         let address = allocate().or_else(|_| {
-            device.0.returned.free();
+            device.give_back();
             allocate()
         });
         Ok(Buffer::new(device, address.map_err(|error| device.out_of_memory(bytes, error))?, bytes, Some(self.handle)))
@@ -374,6 +386,28 @@ impl Stream {
 
     /// Copies numbers to the device. Returns once they can be changed again.
     pub(crate) fn write<T: Plain>(&self, values: &[T], buffer: &Buffer, at_byte: usize) -> Result<(), Error> {
+        if size_of_val(values) < STAGED_BYTES {
+            return self.write_directly(values, buffer, at_byte);
+        }
+        let mut stages = self.stages::<T>()?;
+        for (number, part) in values.chunks(stages[0].numbers().len()).enumerate() {
+            if number >= 2 && number % 2 == 0 {
+                self.synchronize()?;
+            }
+            let stage = &mut stages[number % 2].numbers()[..part.len()];
+            stage.copy_from_slice(part);
+            self.write_directly(stage, buffer, at_byte + number * STAGED_BYTES)?;
+        }
+        self.synchronize()
+    }
+
+    /// Page-locked memory for long copies. Without it the driver copies for one thread after the other.
+    fn stages<T: Plain>(&self) -> Result<[Pinned<T>; 2], Error> {
+        let stage = || Pinned::new(&self.device, STAGED_BYTES / size_of::<T>());
+        Ok([stage()?, stage()?])
+    }
+
+    fn write_directly<T: Plain>(&self, values: &[T], buffer: &Buffer, at_byte: usize) -> Result<(), Error> {
         assert!(at_byte + size_of_val(values) <= buffer.bytes(), "numbers fit into their buffer");
         if values.is_empty() {
             return Ok(());
@@ -386,7 +420,7 @@ impl Stream {
 
     /// Queues a copy of the first numbers to a buffer. The caller waits for the stream before it changes or drops them.
     pub(crate) fn send<T: Plain>(&self, numbers: &mut Pinned<T>, count: usize, buffer: &Buffer) -> Result<(), Error> {
-        self.write(&numbers.numbers()[..count], buffer, 0)
+        self.write_directly(&numbers.numbers()[..count], buffer, 0)
     }
 
     /// Queues a copy from a buffer to the first numbers. The caller waits for the stream before it reads or drops them.
@@ -396,28 +430,44 @@ impl Stream {
         numbers: &mut Pinned<T>,
         count: usize,
     ) -> Result<(), Error> {
-        assert!(count * size_of::<T>() <= buffer.bytes(), "numbers come from their buffer");
-        self.device.bind()?;
-        let into = &mut numbers.numbers()[..count];
-        if into.is_empty() {
-            return Ok(());
-        }
-        // SAFETY: the range lies in the buffer, and the caller keeps the numbers until the stream has been waited for.
-        unsafe { result::memcpy_dtoh_async(into, buffer.address(), self.handle) }
-            .map_err(|error| self.device.failed(error))
+        self.queue_read(buffer, 0, &mut numbers.numbers()[..count])
     }
 
     /// Copies numbers from the device, after all work so far; waits for them.
     pub(crate) fn read<T: Plain>(&self, buffer: &Buffer, at_byte: usize, values: &mut [T]) -> Result<(), Error> {
+        if size_of_val(values) < STAGED_BYTES {
+            return self.read_directly(buffer, at_byte, values);
+        }
+        let mut stages = self.stages::<T>()?;
+        let length = stages[0].numbers().len();
+        for (number, pair) in values.chunks_mut(2 * length).enumerate() {
+            for (within, part) in pair.chunks_mut(length).enumerate() {
+                let at_byte = at_byte + (2 * number + within) * STAGED_BYTES;
+                self.queue_read(buffer, at_byte, &mut stages[within].numbers()[..part.len()])?;
+            }
+            self.synchronize()?;
+            for (part, stage) in pair.chunks_mut(length).zip(&mut stages) {
+                part.copy_from_slice(&stage.numbers()[..part.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_directly<T: Plain>(&self, buffer: &Buffer, at_byte: usize, values: &mut [T]) -> Result<(), Error> {
+        self.queue_read(buffer, at_byte, values)?;
+        self.synchronize()
+    }
+
+    /// The caller waits for the stream before it uses the values.
+    fn queue_read<T: Plain>(&self, buffer: &Buffer, at_byte: usize, values: &mut [T]) -> Result<(), Error> {
         assert!(at_byte + size_of_val(values) <= buffer.bytes(), "numbers come from their buffer");
         if values.is_empty() {
             return Ok(());
         }
         self.device.bind()?;
-        // SAFETY: the range lies in the buffer, and the values are borrowed until the copy is done.
+        // SAFETY: the range lies in the buffer, and the values are kept until the copy is done.
         unsafe { result::memcpy_dtoh_async(values, buffer.address() + at_byte as u64, self.handle) }
-            .map_err(|error| self.device.failed(error))?;
-        self.synchronize()
+            .map_err(|error| self.device.failed(error))
     }
 
     /// Queues a copy within the device.

@@ -38,17 +38,23 @@ impl Kernel {
 
     /// The same kernel with this many bytes of shared memory per block.
     pub(crate) fn with_shared(mut self, bytes: usize) -> Result<Self, Error> {
-        let attribute = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        let value = i32::try_from(bytes).unwrap_or(i32::MAX);
+        let own = FunctionAttribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        let most = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         self.device.bind()?;
+        // The limit belongs to the function, which other sketches share: it is the same for all of them, the device's.
         // SAFETY: the function is loaded.
-        unsafe { result::function::set_function_attribute(self.handle, attribute, value) }
-            .map_err(|error| self.device.failed(error))?;
+        unsafe {
+            result::function::get_function_attribute(self.handle, own).and_then(|own| {
+                let shared = i32::try_from(self.device.info().shared_memory).unwrap_or(i32::MAX);
+                result::function::set_function_attribute(self.handle, most, shared - own)
+            })
+        }
+        .map_err(|error| self.device.failed(error))?;
         self.shared = bytes;
         Ok(self)
     }
 
-    /// The same kernel, launched with less shared memory than allowed.
+    /// The same kernel, launched with another size of shared memory.
     pub(crate) fn sharing(mut self, bytes: usize) -> Self {
         self.shared = bytes;
         self

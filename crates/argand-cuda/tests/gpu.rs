@@ -327,6 +327,34 @@ fn pooled_features_are_sums() {
     }
 }
 
+/// Kernels are shared: a sketch that needs little shared memory does not take it from one that needs much.
+#[test]
+fn sketches_live_side_by_side() {
+    let Some(device) = device() else { return };
+    for method in ["ctr-product-srht", "tensor-sketch", "gaussian", "hierarchical-product-srht"] {
+        let sketches: Vec<_> = [7, 1, 3]
+            .into_iter()
+            .map(|degree| {
+                let spec = Spec::polynomial(900).with_degree(degree).with_features(2048);
+                let drawn = spec.with_method(method.parse().expect("a method")).draw().expect("a sketch");
+                (CudaSketch::<f32>::new(&device, &drawn).expect("a sketch"), drawn)
+            })
+            .collect();
+        let x: Vec<f32> = numbers::<f32>(5, 3 * 900).into_iter().map(|value| value / 20.0).collect();
+        for (sketch, drawn) in sketches {
+            let inputs = [Rows::new(&x, 3, 900).expect("a table").into()];
+            let want = drawn.sketch::<f32>().expect("a sketch").transform(&inputs).expect("features");
+            let got = sketch.transform(&inputs).expect("features");
+            let worst = want.iter().zip(&got).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+            assert!(worst <= 1e-5 * largest(&want), "{method}: {worst:e}");
+            let cotangent = Rows::new(&want, 3, 2048).expect("a table");
+            let mut gradient = vec![0.0; 3 * 900];
+            let gradients = RowsMut::new(&mut gradient, 3, 900).expect("a table");
+            sketch.vjp_into(&inputs, cotangent, &mut [gradients]).expect("gradients");
+        }
+    }
+}
+
 #[test]
 fn overflow_names_the_row() {
     let Some(device) = device() else { return };
