@@ -40,7 +40,7 @@ impl Drop for Inner {
         if self.context.bind_to_thread().is_err() {
             return;
         }
-        self.returned.free_all();
+        self.returned.free_all(&self.context, self.pool.1);
         for handle in self.blas.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             handle.destroy();
         }
@@ -48,8 +48,8 @@ impl Drop for Inner {
             // SAFETY: it was loaded here and is unloaded once. An error cannot be reported.
             let _ = unsafe { result::module::unload(module.0) };
         }
-        // SAFETY: it was made here and is destroyed once. An error cannot be reported.
-        let _ = unsafe { result::mem_pool::destroy(self.pool.0) };
+        // SAFETY: both were made here and are destroyed once. An error cannot be reported.
+        let _ = unsafe { result::mem_pool::destroy(self.pool.0).and_then(|()| result::stream::destroy(self.pool.1)) };
     }
 }
 
@@ -73,8 +73,9 @@ pub struct DeviceInfo {
     pub driver: i32,
 }
 
+/// A pool, and the stream on which memory for any stream is taken from it.
 #[derive(Clone, Copy)]
-struct Pool(sys::CUmemoryPool);
+struct Pool(sys::CUmemoryPool, sys::CUstream);
 
 // SAFETY: the handle is only passed to the driver, which is thread-safe.
 unsafe impl Send for Pool {}
@@ -225,9 +226,14 @@ impl Device {
         self.0.context.synchronize().map_err(|error| self.failed(error))
     }
 
+    /// Frees what buffers have given back.
+    pub(crate) fn free_returned(&self) {
+        self.0.returned.free(&self.0.context, self.0.pool.1);
+    }
+
     /// Returns memory to the system that is kept and not in use.
     fn give_back(&self) {
-        self.0.returned.free();
+        self.free_returned();
         // What streams have given back counts as unused once their work is done. Errors show in the next allocation.
         let _ = self.0.context.synchronize();
         // SAFETY: the pool is alive.
@@ -250,8 +256,14 @@ impl Device {
     /// [`Error::Device`] if there is not enough.
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
         self.bind()?;
-        // SAFETY: nothing is read before it is written.
-        let allocate = || unsafe { result::malloc_sync(bytes.max(1)) };
+        let Pool(pool, stream) = self.0.pool;
+        // Faster than plain memory, which is taken and freed by one thread after the other.
+        // SAFETY: nothing is read before it is written. Other streams can use the memory once this one has been waited for.
+        let allocate = || unsafe {
+            let address = result::mem_pool::alloc_async(pool, bytes.max(1), stream)?;
+            result::stream::synchronize(stream)?;
+            Ok(address)
+        };
         let address = allocate().or_else(|_| {
             self.give_back();
             allocate()
@@ -322,7 +334,8 @@ fn pool(number: usize) -> Result<Pool, DriverError> {
     properties.location.id = i32::try_from(number).unwrap_or_default();
     // SAFETY: the properties are valid.
     unsafe {
-        let pool = Pool(result::mem_pool::create(&raw const properties)?);
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+        let pool = Pool(result::mem_pool::create(&raw const properties)?, stream);
         pool.keep(1 << 30)?;
         Ok(pool)
     }

@@ -7,7 +7,7 @@ use std::mem::size_of_val;
 use std::sync::{Mutex, PoisonError};
 
 use argand::Error;
-use cudarc::driver::{result, sys};
+use cudarc::driver::{CudaContext, result, sys};
 
 use crate::driver::Device;
 
@@ -33,33 +33,33 @@ impl Returned {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The device is bound to this thread.
-    fn take_back(&self, address: u64, bytes: usize) {
+    /// Whether enough was given back to free it.
+    fn take_back(&self, address: u64, bytes: usize) -> bool {
         let mut lists = self.lists();
         lists.device.push(address);
         lists.device_bytes += bytes;
-        if lists.device_bytes > MOST_RETURNED {
-            drop(lists);
-            self.free();
-        }
+        lists.device_bytes > MOST_RETURNED
     }
 
     /// Frees device memory that was given back. The device is bound to this thread.
-    pub(crate) fn free(&self) {
+    pub(crate) fn free(&self, context: &CudaContext, stream: sys::CUstream) {
         let addresses = {
             let mut lists = self.lists();
             lists.device_bytes = 0;
             std::mem::take(&mut lists.device)
         };
+        if addresses.is_empty() || context.synchronize().is_err() {
+            return;
+        }
         for address in addresses {
-            // SAFETY: allocated by `Device::allocate`, given back by its buffer, and freed once. An error cannot be reported.
-            let _ = unsafe { result::free_sync(address) };
+            // SAFETY: allocated by `Device::allocate`, given back by its buffer, freed once, and all work is done. An error cannot be reported.
+            let _ = unsafe { result::free_async(address, stream) };
         }
     }
 
     /// Frees everything that was given back. The device is bound to this thread, and nothing of it is in use.
-    pub(crate) fn free_all(&self) {
-        self.free();
+    pub(crate) fn free_all(&self, context: &CudaContext, stream: sys::CUstream) {
+        self.free(context, stream);
         for (address, _) in std::mem::take(&mut self.lists().pinned) {
             // SAFETY: allocated and given back by `Pinned`, and freed once. An error cannot be reported.
             let _ = unsafe { result::free_host(address as *mut c_void) };
@@ -176,7 +176,11 @@ impl Drop for Buffer {
             return;
         }
         match self.stream {
-            None => self.device.returned().take_back(self.address, self.bytes),
+            None => {
+                if self.device.returned().take_back(self.address, self.bytes) {
+                    self.device.free_returned();
+                }
+            }
             Some(stream) => {
                 // SAFETY: it was allocated on this stream and is freed once, after the work that uses it. An error cannot be reported.
                 let _ = unsafe { result::free_async(self.address, stream.0) };
