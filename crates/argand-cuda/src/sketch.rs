@@ -7,7 +7,7 @@ use argand::draw::{Drawn, Map};
 use argand::{Argument, Error, Groups, Spec};
 
 use crate::cosine::Cosine;
-use crate::driver::{Buffer, Device, Stream};
+use crate::driver::{Buffer, Device, Stream, View};
 use crate::fused::{Call, Fused};
 use crate::host::Lane;
 use crate::product::Product;
@@ -326,7 +326,7 @@ impl<T: Real> CudaSketch<T> {
     /// Queues the sums of the features of groups of rows, which are never written row by row.
     ///
     /// # Errors
-    /// As [`CudaSketch::transform_on`], and [`Error::Invalid`] for other sketches than flat ones of SRHTs.
+    /// As [`CudaSketch::transform_on`], and [`Error::Invalid`] for other sketches than those of [`CudaSketch::is_fused`].
     pub fn transform_pooled_on(
         &self,
         stream: &Stream,
@@ -338,10 +338,43 @@ impl<T: Real> CudaSketch<T> {
         if groups.rows() != rows {
             return Err(Error::invalid(Argument::Groups, format!("groups of {rows} rows"), groups.rows()));
         }
-        self.check_features(out, groups.count(), Argument::Out)?;
-        if groups.count() == 0 {
-            return Ok(());
-        }
+        let starts: Vec<u64> = groups.starts().iter().map(|&start| start as u64).collect();
+        let buffer = stream.scratch(size_of_val(&starts[..]))?;
+        stream.write(&starts, &buffer, 0)?;
+        self.queue_pooled(stream, inputs, buffer.at::<u64>(0), groups.count(), out)
+    }
+
+    /// As [`CudaSketch::transform_pooled_on`], for groups whose starts already lie in device memory: nothing is copied there, so that
+    /// a CUDA graph can record it.
+    ///
+    /// # Errors
+    /// As [`CudaSketch::transform_pooled_on`].
+    ///
+    /// # Safety
+    /// `starts` is the address of `groups + 1` numbers of 64 bits that rise from 0 to the number of rows, on this device, until the
+    /// work is done.
+    #[allow(unsafe_code, reason = "nobody can check an address")]
+    pub unsafe fn transform_pooled_at(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        starts: u64,
+        groups: usize,
+        out: &DeviceRows,
+    ) -> Result<(), Error> {
+        self.check(inputs)?;
+        self.queue_pooled(stream, inputs, View(starts), groups, out)
+    }
+
+    fn queue_pooled(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        starts: View,
+        groups: usize,
+        out: &DeviceRows,
+    ) -> Result<(), Error> {
+        self.check_features(out, groups, Argument::Out)?;
         let Some(fused) = &self.fused else {
             return Err(Error::invalid(
                 Argument::Method,
@@ -349,10 +382,10 @@ impl<T: Real> CudaSketch<T> {
                 self.spec.method,
             ));
         };
-        let starts: Vec<u64> = groups.starts().iter().map(|&start| start as u64).collect();
-        let buffer = stream.scratch(size_of_val(&starts[..]))?;
-        stream.write(&starts, &buffer, 0)?;
+        if groups == 0 {
+            return Ok(());
+        }
         let call = Call { inputs, out, first_row: 0, bad_row: self.bad_row.at::<u64>(0) };
-        fused.transform_pooled(stream, &call, buffer.at::<u64>(0))
+        fused.transform_pooled(stream, &call, starts)
     }
 }
