@@ -9,11 +9,17 @@ torch.Size([32, 10])
 Importing ``argand`` does not import PyTorch; importing ``argand.torch`` does.
 """
 
+from ._gradients import AttachedSketches, GradientSketch
 from ._layers import PolynomialSketch, TensorProductSketch, polynomial_sketch, tensor_product_sketch
+from ._pooling import CompactBilinearPooling, signed_sqrt
 
 __all__ = [
+    "AttachedSketches",
+    "CompactBilinearPooling",
+    "GradientSketch",
     "PolynomialSketch",
     "TensorProductSketch",
     "polynomial_sketch",
+    "signed_sqrt",
     "tensor_product_sketch",
 ]

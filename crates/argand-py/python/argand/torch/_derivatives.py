@@ -71,8 +71,8 @@ def _is_constant(tensors: Sequence[Tensor]) -> bool:
 def _primals(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The tensors without their tangents at this level; those of levels around it stay.
 
-    PyTorch calls ``jvp`` with forward derivatives disabled, which would lose the ones of the levels around this one. Where
-    it enables them again, tangents of this level would be computed with twice.
+    PyTorch calls ``jvp`` with forward derivatives disabled, which would lose those of the levels around this one. Once
+    they are enabled again, the tangents of this level must be gone.
     """
     return [forward_ad.unpack_dual(tensor).primal for tensor in tensors]
 
