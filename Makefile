@@ -56,6 +56,8 @@ bench-gpu:
 test-python: $(VENV)/installed
 	$(IN_VENV)ruff format --check --quiet $(PACKAGE)
 	$(IN_VENV)ruff check --quiet $(PACKAGE)
+	$(IN_VENV)ruff format --check --quiet --config $(PACKAGE)/ruff.toml examples
+	$(IN_VENV)ruff check --quiet --config $(PACKAGE)/ruff.toml examples
 	PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(VENV) $(IN_VENV)maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
 	cd $(PACKAGE) && $(IN_VENV)python -m pytest --quiet -m "not slow"
 
@@ -63,7 +65,7 @@ test-python: $(VENV)/installed
 test-torch: $(TORCH_VENV)/installed
 	PIP_QUIET=1 VIRTUAL_ENV=$(TORCH_VENV) $(TORCH_VENV)/bin/maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
 	cd $(PACKAGE) && PYTHONPATH=$(CURDIR)/$(PACKAGE)/python $(TORCH_VENV)/bin/python -m pytest --quiet \
-		$(TORCH_TESTS) tests/test_documents.py python/argand/torch
+		$(TORCH_TESTS) tests/test_torch_studies.py tests/test_documents.py python/argand/torch
 
 # A wheel for this machine in dist/, tested in an empty environment.
 wheel: $(VENV)/installed
