@@ -195,6 +195,15 @@ def test_tensors_of_the_processor_are_read_in_place(monkeypatch):
     assert seen == [x.data_ptr()]
 
 
+def test_tensors_that_are_flags(device):
+    # PyTorch keeps the minus sign of this one, and all zeros of the other, out of memory.
+    negative = torch.complex(*(rows(4, 5, device=device, requires_grad=False) for _ in range(2))).conj().imag
+    zeros = torch._efficientzerotensor((4, 5), dtype=torch.float64, device=device)
+    assert negative.is_neg() and zeros._is_zerotensor()
+    for x in (negative, zeros):
+        close(layer()(x), layer()(x.resolve_neg() + torch.zeros(4, 5, dtype=torch.float64, device=device)))
+
+
 def test_other_threads_run_meanwhile():
     sketch, x = PolynomialSketch(512, 4096, degree=4, seed=0), torch.randn(4000, 512)
     sketch(x[:1])

@@ -77,15 +77,21 @@ def _primals(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [forward_ad.unpack_dual(tensor).primal for tensor in tensors]
 
 
+def _keep(ctx: Any, kernel: Kernel, group: int, tensors: Sequence[Tensor]) -> None:
+    ctx.kernel, ctx.group = kernel, group
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors)
+    if forward_ad._current_level >= 0:
+        ctx.save_for_forward(*tensors)
+
+
 class _FeaturesRules:
     """Derivatives of the features."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.kernel, ctx.group, *tables = inputs
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tables)
-        ctx.save_for_forward(*tables)
+        kernel, group, *tables = inputs
+        _keep(ctx, kernel, group, tables)
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor | None) -> Any:
@@ -109,10 +115,8 @@ class _VjpRules:
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.kernel, ctx.group, *tensors = inputs
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
+        kernel, group, *tensors = inputs
+        _keep(ctx, kernel, group, tensors)
 
     @staticmethod
     def backward(ctx: Any, *directions: Tensor | None) -> Any:
@@ -166,8 +170,8 @@ class _EagerFeatures(_FeaturesRules, torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
-        _FeaturesRules.setup_context(ctx, inputs, None)
         kernel, group, *tables = inputs
+        _keep(ctx, kernel, group, tables)
         return compute(kernel, tables, group)
 
 
@@ -178,8 +182,9 @@ class _EagerVjp(_VjpRules, torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
-        _VjpRules.setup_context(ctx, inputs, None)
-        kernel, group, cotangent, *tables = inputs
+        kernel, group, *tensors = inputs
+        _keep(ctx, kernel, group, tensors)
+        cotangent, *tables = tensors
         return tuple(compute_vjp(kernel, tables, cotangent, group))
 
 

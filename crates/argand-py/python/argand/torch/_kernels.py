@@ -78,6 +78,7 @@ def kernel(spec: str) -> Kernel:
 
 def compute(kernel: Kernel, tables: Sequence[Tensor], group: int) -> Tensor:
     """The features of all rows, added up over each ``group`` rows."""
+    tables = [_written(table) for table in tables]
     x = tables[0]
     device = x.device.type
     if device == "cpu":
@@ -93,6 +94,7 @@ def compute(kernel: Kernel, tables: Sequence[Tensor], group: int) -> Tensor:
 
 def compute_vjp(kernel: Kernel, tables: Sequence[Tensor], cotangent: Tensor, group: int) -> list[Tensor]:
     """The gradient with respect to each table, from that with respect to what :func:`compute` returns."""
+    tables, cotangent = [_written(table) for table in tables], _written(cotangent)
     x = tables[0]
     device = x.device.type
     if device == "cpu":
@@ -104,6 +106,13 @@ def compute_vjp(kernel: Kernel, tables: Sequence[Tensor], cotangent: Tensor, gro
     elif device != "meta":
         raise NotImplementedError(f"expected tensors on cpu or cuda, got {x.device}")
     return gradients
+
+
+def _written(x: Tensor) -> Tensor:
+    """The tensor with its numbers in memory: PyTorch may keep a minus sign, or zeros, as a flag."""
+    if x.is_neg():
+        return x.resolve_neg()
+    return torch.zeros(x.shape, dtype=x.dtype, device=x.device) if x._is_zerotensor() else x
 
 
 def _native(x: Tensor) -> Tensor:
