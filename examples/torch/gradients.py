@@ -145,7 +145,7 @@ def costs(model: nn.Module, x: Tensor, y: Tensor, numbers: int, device: str) -> 
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0], "gradients.svg")
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--depth", type=int, default=3)
     parser.add_argument("--samples", type=int, default=150)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=1500, help="of training, with batches of 256")
