@@ -401,6 +401,16 @@ def test_compile_fullgraph_with_inductor(device):
             close(one, other, 1e-10)
 
 
+def test_compile_of_the_functions(device):
+    torch.compiler.reset()
+    one, several = layer().spec, TensorProductSketch([5, 8], 6, seed=0).spec
+    function = lambda x: tensor_product_sketch([x, polynomial_sketch(x.sin(), one)], several, pool=0)
+    x = rows(4, 5, device=device)
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    close(compiled(x), function(x))
+    close(torch.autograd.grad(compiled(x).sum(), x)[0], torch.autograd.grad(function(x).sum(), x)[0])
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_operators_pass_pytorchs_own_checks(device):
     x, y = rows(4, 5, device=device), rows(4, 3, device=device)

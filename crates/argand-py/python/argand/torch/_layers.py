@@ -38,6 +38,7 @@ def tensor_product_sketch(tensors: Sequence[Tensor], spec: str, pool: int | None
     return sketched(kernel, list(tensors), pool, numbered(tensors))
 
 
+@torch.compiler.assume_constant_result
 def real_kernel(spec: str) -> Kernel:
     """The kernel of a spec with real features."""
     if not isinstance(spec, str):
