@@ -7,7 +7,7 @@ VENV := .venv
 IN_VENV = $(CURDIR)/$(VENV)/bin/
 PACKAGE := crates/argand-py
 # PyTorch takes 5 GB: its environment is kept in the user's cache, and made again when a version changes.
-TORCH_VENV = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argand/venv-$(shell \
+TORCH_VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argand/venv-$(shell \
 	($(PYTHON) --version; cat $(PACKAGE)/requirements.txt $(PACKAGE)/requirements-torch.txt) | sha256sum | cut -c 1-16)
 TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 
