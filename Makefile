@@ -6,8 +6,12 @@ PYTHON ?= python3
 VENV := .venv
 IN_VENV = $(CURDIR)/$(VENV)/bin/
 PACKAGE := crates/argand-py
+# PyTorch takes 5 GB: its environment is kept in the user's cache, and made again when a version changes.
+TORCH_VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argand/venv-$(shell \
+	($(PYTHON) --version; cat $(PACKAGE)/requirements.txt $(PACKAGE)/requirements-torch.txt) | sha256sum | cut -c 1-16)
+TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 
-.PHONY: demo data test test-rust test-kernels test-python test-gpu test-slow kernels bench-gpu wheel bench bench-python instructions figures paper clean
+.PHONY: demo data test test-rust test-kernels test-python test-torch test-gpu test-slow kernels bench-gpu wheel bench bench-python instructions figures paper clean
 
 # The sketches at work on handwritten digits.
 demo:
@@ -34,9 +38,15 @@ test-kernels: $(VENV)/installed
 kernels: $(VENV)/installed
 	$(IN_VENV)python scripts/kernels.py
 
-# Every method on a GPU beside the processor.
-test-gpu:
+# Every method on a GPU beside the processor, then the Python package with PyTorch and CuPy. PYTHON is one that has both, NumPy,
+# scikit-learn and pytest; the package is built for it and left in target/gpu.
+test-gpu: $(VENV)/installed
 	ARGAND_NEEDS_GPU=1 $(CARGO) test --locked --package argand-cuda
+	rm -rf target/gpu
+	$(IN_VENV)maturin build --locked --quiet --out target/gpu --manifest-path $(PACKAGE)/Cargo.toml
+	$(PYTHON) -m zipfile --extract target/gpu/argand-*.whl target/gpu/package
+	cd $(PACKAGE) && ARGAND_NEEDS_GPU=1 PYTHONPATH=$(CURDIR)/target/gpu/package \
+		$(PYTHON) -m pytest --quiet $(TORCH_TESTS)
 
 # Times on a GPU beside PyTorch, if $(PYTHON) has it, beside the authors' code (if ARGAND_DATA names the folder with reference),
 # and beside copies of the same bytes; writes docs/gpu and docs/gpu.md. With ARGS, which may name sections (methods, backward,
@@ -55,8 +65,16 @@ endif
 test-python: $(VENV)/installed
 	$(IN_VENV)ruff format --check --quiet $(PACKAGE)
 	$(IN_VENV)ruff check --quiet $(PACKAGE)
+	$(IN_VENV)ruff format --check --quiet --config $(PACKAGE)/ruff.toml examples
+	$(IN_VENV)ruff check --quiet --config $(PACKAGE)/ruff.toml examples
 	PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(VENV) $(IN_VENV)maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
 	cd $(PACKAGE) && $(IN_VENV)python -m pytest --quiet -m "not slow"
+
+# The PyTorch layers, on the newest PyTorch and without a GPU: their tests, doctests, examples and documents.
+test-torch: $(TORCH_VENV)/installed
+	PIP_QUIET=1 VIRTUAL_ENV=$(TORCH_VENV) $(TORCH_VENV)/bin/maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
+	cd $(PACKAGE) && PYTHONPATH=$(CURDIR)/$(PACKAGE)/python $(TORCH_VENV)/bin/python -m pytest --quiet \
+		$(TORCH_TESTS) tests/test_torch_studies.py tests/test_documents.py python/argand/torch
 
 # A wheel for this machine in dist/, tested in an empty environment.
 wheel: $(VENV)/installed
@@ -98,6 +116,13 @@ instructions:
 $(VENV)/installed: $(PACKAGE)/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --requirement $(PACKAGE)/requirements.txt
+	touch $@
+
+# PyTorch for the tests.
+$(TORCH_VENV)/installed:
+	rm -rf $(TORCH_VENV)
+	$(PYTHON) -m venv $(TORCH_VENV)
+	$(TORCH_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement $(PACKAGE)/requirements-torch.txt
 	touch $@
 
 # The paper's figures and tables on embedded digits, in a few minutes; reproduced/report.html shows them.

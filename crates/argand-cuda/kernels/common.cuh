@@ -66,6 +66,17 @@ DEVICE bool fits(int element, T value) {
     return finite(value);
 }
 
+// The group of a row: group g has the rows from starts[g] to starts[g + 1].
+DEVICE i64 group_of(const i64* starts, i64 groups, i64 row) {
+    i64 first = 0, last = groups - 1;
+    while (first < last) {
+        const i64 middle = (first + last + 1) / 2;
+        if (starts[middle] <= row) first = middle;
+        else last = middle - 1;
+    }
+    return first;
+}
+
 // A complex sign from its number of quarter turns: 1, i, -1, -i.
 template <typename T> DEVICE T turn_re(u32 turns) { return (turns & 1) ? T(0) : (turns & 2) ? T(-1) : T(1); }
 template <typename T> DEVICE T turn_im(u32 turns) { return (turns & 1) ? ((turns & 2) ? T(-1) : T(1)) : T(0); }

@@ -18,8 +18,8 @@ struct AdjointArguments {
     Arguments call;
     // Gradients with respect to each table: as sources, without a constant.
     Source gradients[16];
-    // For pooled features: the row of the cotangent for each row.
-    const u32* group_of;
+    // For pooled features: the number of groups, whose starts are in `call`.
+    i64 groups;
     int gradient_element;
 };
 
@@ -129,7 +129,7 @@ DEVICE void adjoint(const AdjointArguments& all) {
 #pragma unroll
         for (int which = 0; which < ROWS; which++) {
             present[which] = row + which < args.rows;
-            const i64 of = all.group_of && present[which] ? (i64)all.group_of[row + which] : row + which;
+            const i64 of = all.groups > 0 && present[which] ? group_of(args.starts, all.groups, row + which) : row + which;
             bases[which] = of * args.stride;
         }
         // N neighbouring outputs sample different values of every factor, so that no two threads add to the same sum.

@@ -534,3 +534,14 @@ KERNEL store_groups(const double* sums, int columns, const i64* starts, void* ou
         if (!fits<T>(element, value)) atomicMin(bad_row, (u64)starts[group]);
     }
 }
+
+// The cotangent of each row's group.
+KERNEL repeat_groups(const void* cotangent, int element, i64 stride, const i64* starts, i64 groups, i64 first_row, i64 rows, int columns,
+                     T* out) {
+    for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
+        const i64 group = group_of(starts, groups, first_row + row);
+        for (int column = threadIdx.x; column < columns; column += blockDim.x) {
+            out[row * columns + column] = read<T>(cotangent, element, group * stride + column);
+        }
+    }
+}

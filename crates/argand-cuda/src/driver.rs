@@ -5,11 +5,11 @@
 
 #![allow(unsafe_code, reason = "the driver is a C library")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_void};
 use std::fmt;
 use std::mem::size_of_val;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use argand::{DeviceFault, Error};
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
@@ -97,6 +97,9 @@ impl fmt::Debug for Device {
 /// Bytes of a part of a long copy.
 const STAGED_BYTES: usize = 4 << 20;
 
+/// Devices in use, by number.
+static OPENED: Mutex<BTreeMap<usize, Weak<Inner>>> = Mutex::new(BTreeMap::new());
+
 /// The oldest driver whose PTX and symbols suffice.
 const OLDEST_DRIVER: i32 = 12000;
 
@@ -140,7 +143,7 @@ fn describe(error: DriverError) -> String {
 }
 
 impl Device {
-    /// Opens a GPU.
+    /// Opens a GPU. As long as it is in use, opening it again gives the same one, with the kernels it has loaded.
     ///
     /// # Errors
     /// [`Error::Device`] if there is no driver or no such GPU.
@@ -149,6 +152,10 @@ impl Device {
         let name = format!("cuda:{number}");
         if number >= count {
             return Err(Error::Device { device: name, fault: DeviceFault::Absent(count) });
+        }
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = opened.get(&number).and_then(Weak::upgrade) {
+            return Ok(Self(device));
         }
         let failed = |error| Error::Device { device: name.clone(), fault: DeviceFault::Driver(describe(error)) };
         let context = CudaContext::new(number).map_err(failed)?;
@@ -166,14 +173,16 @@ impl Device {
             driver: driver_version().map_err(failed)?,
         };
         let pool = pool(number).map_err(failed)?;
-        Ok(Self(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             context,
             info,
             pool,
             returned: Returned::default(),
             modules: Mutex::default(),
             blas: Mutex::default(),
-        })))
+        });
+        opened.insert(number, Arc::downgrade(&inner));
+        Ok(Self(inner))
     }
 
     /// What there is to know about it.

@@ -195,7 +195,7 @@ impl<T: Real> CudaSketch<T> {
         let bad_row = bad_row.at::<u64>(0);
         if let Some(fused) = &self.fused {
             let features = Call { inputs, out: cotangent, first_row, bad_row };
-            if fused.adjoint(stream, &AdjointCall { features, gradients, group_of: View::NONE })? {
+            if fused.adjoint(stream, &AdjointCall { features, gradients, groups: None })? {
                 return Ok(());
             }
         }
@@ -332,34 +332,78 @@ impl<T: Real> CudaSketch<T> {
         groups: &Groups,
         out: &DeviceRows,
     ) -> Result<(), Error> {
+        let starts = self.upload_starts(stream, inputs, groups)?;
+        self.queue_pooled(stream, inputs, starts.at::<u64>(0), groups.count(), out)
+    }
+
+    /// As [`CudaSketch::transform_pooled_on`], for groups whose starts already lie in device memory: nothing is copied there, so that
+    /// a CUDA graph can record it.
+    ///
+    /// # Errors
+    /// As [`CudaSketch::transform_pooled_on`].
+    ///
+    /// # Safety
+    /// `starts` is the address of `groups + 1` numbers of 64 bits that rise from 0 to the number of rows, on this device, until the
+    /// work is done.
+    #[allow(unsafe_code, reason = "nobody can check an address")]
+    pub unsafe fn transform_pooled_at(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        starts: u64,
+        groups: usize,
+        out: &DeviceRows,
+    ) -> Result<(), Error> {
+        self.queue_pooled(stream, inputs, View(starts), groups, out)
+    }
+
+    /// The starts of groups of the rows of these tables, in device memory.
+    fn upload_starts(&self, stream: &Stream, inputs: &[DeviceRows], groups: &Groups) -> Result<Buffer, Error> {
         let rows = self.check(inputs)?;
         if groups.rows() != rows {
             return Err(Error::invalid(Argument::Groups, format!("groups of {rows} rows"), groups.rows()));
         }
-        self.check_features(out, groups.count(), Argument::Out)?;
-        if groups.count() == 0 {
-            return Ok(());
-        }
         let starts: Vec<u64> = groups.starts().iter().map(|&start| start as u64).collect();
         let buffer = stream.scratch(size_of_val(&starts[..]))?;
         stream.write(&starts, &buffer, 0)?;
-        let (starts, bad_row) = (buffer.at::<u64>(0), self.bad_row.at::<u64>(0));
+        Ok(buffer)
+    }
+
+    fn queue_pooled(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        starts: View,
+        groups: usize,
+        out: &DeviceRows,
+    ) -> Result<(), Error> {
+        let rows = self.check(inputs)?;
+        self.check_features(out, groups, Argument::Out)?;
+        if groups == 0 {
+            return Ok(());
+        }
+        let bad_row = self.bad_row.at::<u64>(0);
         if let Some(fused) = &self.fused {
             return fused.transform_pooled(stream, &Call { inputs, out, first_row: 0, bad_row }, starts);
         }
-        let (columns, element) = (self.spec.features, T::ELEMENT);
-        let bytes = groups.count().saturating_mul(columns).saturating_mul(size_of::<f64>());
+        let bytes = groups.saturating_mul(self.spec.features).saturating_mul(size_of::<f64>());
         let sums = stream.scratch(bytes)?;
         stream.fill(sums.at::<u8>(0), bytes, 0)?;
         if rows > 0 {
-            self.in_blocks(stream, rows, columns, |first, count, buffer| {
-                let features = DeviceRows { address: buffer.address(), element, rows: count, columns, stride: columns };
+            self.in_blocks(stream, rows, self.spec.features, |first, count, buffer| {
+                let features = self.features_in(buffer, count);
                 let inputs: Vec<DeviceRows> = inputs.iter().map(|input| input.range(first, count)).collect();
                 self.queue(stream, &inputs, &features, first, &self.bad_row)?;
-                self.steps.add_to_groups(stream, &features, starts, groups.count(), first, sums.at::<f64>(0))
+                self.steps.add_to_groups(stream, &features, starts, groups, first, sums.at::<f64>(0))
             })?;
         }
         self.steps.store_groups(stream, sums.at::<f64>(0), starts, out, bad_row)
+    }
+
+    /// A buffer as the features of so many rows.
+    fn features_in(&self, buffer: &Buffer, rows: usize) -> DeviceRows {
+        let columns = self.spec.features;
+        DeviceRows { address: buffer.address(), element: T::ELEMENT, rows, columns, stride: columns }
     }
 
     /// Queues the adjoint of [`CudaSketch::transform_pooled_on`]: the cotangent has a row for each group.
@@ -374,39 +418,59 @@ impl<T: Real> CudaSketch<T> {
         cotangent: &DeviceRows,
         gradients: &[DeviceRows],
     ) -> Result<(), Error> {
+        let starts = self.upload_starts(stream, inputs, groups)?;
+        self.queue_vjp_pooled(stream, inputs, starts.at::<u64>(0), groups.count(), cotangent, gradients)
+    }
+
+    /// As [`CudaSketch::vjp_pooled_on`], for groups whose starts already lie in device memory.
+    ///
+    /// # Errors
+    /// As [`CudaSketch::vjp_on`].
+    ///
+    /// # Safety
+    /// As [`CudaSketch::transform_pooled_at`].
+    #[allow(unsafe_code, reason = "nobody can check an address")]
+    pub unsafe fn vjp_pooled_at(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        starts: u64,
+        groups: usize,
+        cotangent: &DeviceRows,
+        gradients: &[DeviceRows],
+    ) -> Result<(), Error> {
+        self.queue_vjp_pooled(stream, inputs, View(starts), groups, cotangent, gradients)
+    }
+
+    fn queue_vjp_pooled(
+        &self,
+        stream: &Stream,
+        inputs: &[DeviceRows],
+        starts: View,
+        groups: usize,
+        cotangent: &DeviceRows,
+        gradients: &[DeviceRows],
+    ) -> Result<(), Error> {
         let rows = self.check(inputs)?;
-        if groups.rows() != rows {
-            return Err(Error::invalid(Argument::Groups, format!("groups of {rows} rows"), groups.rows()));
-        }
-        self.check_features(cotangent, groups.count(), Argument::Cotangent)?;
+        self.check_features(cotangent, groups, Argument::Cotangent)?;
         self.check_gradients(gradients, rows)?;
         if rows == 0 {
             return Ok(());
         }
         if let Some(fused) = &self.fused {
-            let too_many = |_| Error::invalid(Argument::Groups, "fewer than 2³² groups", groups.count());
-            u32::try_from(groups.count()).map_err(too_many)?;
-            let group_of: Vec<u32> = (0_u32..)
-                .take(groups.count())
-                .flat_map(|group| groups.range(group as usize).map(move |_| group))
-                .collect();
-            let buffer = stream.scratch(size_of_val(&group_of[..]))?;
-            stream.write(&group_of, &buffer, 0)?;
             let features = Call { inputs, out: cotangent, first_row: 0, bad_row: self.bad_row.at::<u64>(0) };
-            if fused.adjoint(stream, &AdjointCall { features, gradients, group_of: buffer.at::<u32>(0) })? {
+            if fused.adjoint(stream, &AdjointCall { features, gradients, groups: Some((starts, groups)) })? {
                 return Ok(());
             }
         }
-        for group in (0..groups.count()).filter(|&group| !groups.range(group).is_empty()) {
-            let range = groups.range(group);
-            // The same row again and again.
-            let cotangent = DeviceRows { rows: range.len(), stride: 0, ..cotangent.range(group, 1) };
-            let part = |table: &DeviceRows| table.range(range.start, range.len());
+        self.in_blocks(stream, rows, self.spec.features, |first, count, buffer| {
+            let repeated = self.features_in(buffer, count);
+            self.steps.repeat_groups(stream, cotangent, starts, first, &repeated)?;
+            let part = |table: &DeviceRows| table.range(first, count);
             let inputs: Vec<DeviceRows> = inputs.iter().map(part).collect();
             let gradients: Vec<DeviceRows> = gradients.iter().map(part).collect();
-            self.queue_vjp(stream, &inputs, &cotangent, &gradients, range.start, &self.bad_row)?;
-        }
-        Ok(())
+            self.queue_vjp(stream, &inputs, &repeated, &gradients, first, &self.bad_row)
+        })
     }
 
     fn check_gradients(&self, gradients: &[DeviceRows], rows: usize) -> Result<(), Error> {

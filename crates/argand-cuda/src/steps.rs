@@ -57,6 +57,7 @@ pub(crate) struct Steps {
     across: Kernel,
     add_to_groups: Kernel,
     store_groups: Kernel,
+    repeat_groups: Kernel,
 }
 
 const THREADS: usize = 256;
@@ -133,6 +134,7 @@ impl Steps {
             across: kernel("across")?,
             add_to_groups: kernel("add_to_groups")?,
             store_groups: kernel("store_groups")?,
+            repeat_groups: kernel("repeat_groups")?,
         })
     }
 
@@ -216,6 +218,23 @@ impl Steps {
         let shape = Shape { grid: [groups.min(1 << 16), 1], threads: THREADS };
         let arguments = arguments![features.address, columns, starts, count, first, rows, sums];
         self.add_to_groups.launch(stream, shape, arguments)
+    }
+
+    /// The cotangents of the groups of rows from `first_row` on.
+    pub(crate) fn repeat_groups(
+        &self,
+        stream: &Stream,
+        cotangent: &DeviceRows,
+        starts: View,
+        first_row: usize,
+        out: &DeviceRows,
+    ) -> Result<(), Error> {
+        let (element, stride, groups) = (cotangent.element.code(), long(cotangent.stride), long(cotangent.rows));
+        let (first, rows, columns) = (long(first_row), long(out.rows), int(out.columns));
+        let shape = Shape { grid: [out.rows.min(1 << 16), 1], threads: THREADS };
+        let arguments =
+            arguments![cotangent.address, element, stride, starts, groups, first, rows, columns, out.address];
+        self.repeat_groups.launch(stream, shape, arguments)
     }
 
     /// The sums of groups as rows of a table.

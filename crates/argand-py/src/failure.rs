@@ -2,7 +2,7 @@
 
 use argand::{Advice, Argument, Error};
 use pyo3::PyErr;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 
 /// The Python keyword or attribute for a library argument.
 fn python_name(argument: Argument) -> String {
@@ -63,6 +63,7 @@ fn translated(error: Error, precision: &str, wider: &str) -> PyErr {
             };
             format!("{name}: {what} is singular to working precision; {advice}")
         }
+        device @ Error::Device { .. } => return PyRuntimeError::new_err(device.to_string()),
         other => other.to_string(),
     };
     PyValueError::new_err(message)

@@ -1,6 +1,8 @@
 //! Argand for Python: this crate converts, the library computes, and the package `argand` provides the scikit-learn interface.
 
+mod cuda;
 mod failure;
+mod layer;
 mod model;
 mod running;
 mod sketch;
@@ -12,6 +14,10 @@ use pyo3::prelude::*;
 /// The functions that the package `argand` calls. Not a public interface.
 #[pymodule]
 mod _argand {
+    #[pymodule_export]
+    use crate::cuda::{CudaSketch, cuda_devices};
+    #[pymodule_export]
+    use crate::layer::{frequencies, layer, layer_vjp};
     #[pymodule_export]
     use crate::model::{Gram, Model};
     #[pymodule_export]

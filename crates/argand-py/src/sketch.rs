@@ -52,7 +52,7 @@ pub(crate) struct Sketch {
 }
 
 /// The precisions of a sketch.
-trait Precision: Scalar + Element {
+pub(crate) trait Precision: Scalar + Element {
     fn place(sketch: &Sketch) -> &OnceLock<argand::Sketch<Self>>;
 }
 
@@ -146,7 +146,7 @@ impl Sketch {
 }
 
 impl Sketch {
-    fn drawn<T: Precision>(&self, py: Python<'_>) -> PyResult<&argand::Sketch<T>> {
+    pub(crate) fn drawn<T: Precision>(&self, py: Python<'_>) -> PyResult<&argand::Sketch<T>> {
         let place = T::place(self);
         if let Some(sketch) = place.get() {
             return Ok(sketch);

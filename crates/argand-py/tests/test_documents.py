@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,30 @@ def python_blocks(path):
     return blocks
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/python.md"])
-def test_code_blocks_run(path, tmp_path, monkeypatch):
+def needs_torch(block):
+    return "argand.torch" in block
+
+
+def run_blocks(path, blocks, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
-    for block in python_blocks(path):
+    for block in blocks:
         exec(compile(block, path, "exec"), names)
+
+
+@pytest.mark.parametrize("path", ["README.md", "docs/python.md"])
+def test_code_blocks_run(path, tmp_path, monkeypatch):
+    blocks = [block for block in python_blocks(path) if not needs_torch(block)]
+    run_blocks(path, blocks, tmp_path, monkeypatch)
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed; make test-torch installs it")
+@pytest.mark.parametrize("path", ["README.md", "docs/torch.md"])
+def test_code_blocks_with_torch_run(path, tmp_path, monkeypatch):
+    blocks = python_blocks(path)
+    chosen = blocks if path == "docs/torch.md" else [block for block in blocks if needs_torch(block)]
+    assert chosen
+    run_blocks(path, chosen, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -95,8 +95,8 @@ pub(crate) struct AdjointCall<'a> {
     /// As for features, with the cotangent in their place.
     pub(crate) features: Call<'a>,
     pub(crate) gradients: &'a [DeviceRows],
-    /// The row of the cotangent for each row, or nothing if it is the same.
-    pub(crate) group_of: View,
+    /// If the cotangent has a row for each group: where their starts lie, and their number.
+    pub(crate) groups: Option<(View, usize)>,
 }
 
 impl Call<'_> {

@@ -57,7 +57,7 @@ struct Adjoint {
 struct AdjointArguments {
     call: Arguments,
     gradients: [Table; MOST_TABLES],
-    group_of: u64,
+    groups: i64,
     gradient_element: i32,
 }
 
@@ -218,9 +218,9 @@ impl Srht {
         };
         let rows = call.features.inputs.first().map_or(0, |input| input.rows);
         let arguments = AdjointArguments {
-            call: self.arguments(&call.features),
+            call: Arguments { starts: call.groups.map_or(0, |(starts, _)| starts.0), ..self.arguments(&call.features) },
             gradients: Table::of(call.gradients, 0.0),
-            group_of: call.group_of.0,
+            groups: call.groups.map_or(0, |(_, groups)| groups as i64),
             gradient_element: element.code(),
         };
         let blocks = rows.div_ceil(if self.complex { 2 } else { 4 }).min(*blocks);

@@ -30,6 +30,7 @@ from ._arguments import (
     seed_of,
     threads_of,
 )
+from ._gpu import gpu_features, gpu_tables, is_on_gpu
 
 
 class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -68,10 +69,12 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self
         """
         threads_of(self.n_jobs)
-        tables = self._tables(X, reset=True)
+        on_gpu = is_on_gpu(X)
+        tables = self._gpu_tables(X, reset=True) if on_gpu else self._tables(X, reset=True)
         seed = seed_of(self.random_state)
         self._adopt(_argand.Sketch(self._make_spec(tables, seed)))
-        self._sketch.draw(bool(common_precision(tables) == np.float32))
+        if not on_gpu:
+            self._sketch.draw(bool(common_precision(tables) == np.float32))
         return self
 
     def _is_distinct(self) -> bool:
@@ -82,6 +85,12 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self._sketch, self._method, self._columns = sketch, spec["method"], spec["features"]
         self._n_features_out = self._columns // 2 if is_complex(self._method) else int(self.n_components)
         self.seed_ = spec["seed"]
+        self._on_gpus: dict[int, _argand.CudaSketch] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is on a GPU is made again where it is needed.
+        state = super().__getstate__()
+        return {**state, "_on_gpus": {}} if "_on_gpus" in state else state
 
     def transform(self, X: Any, *, out: np.ndarray | None = None) -> Any:
         """Compute the features of every row.
@@ -90,7 +99,8 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Any numeric type; float32 gives float32 features, anything else float64. C-contiguous arrays and CSR
-            matrices of float32 or float64 are read in place, others are copied.
+            matrices of float32 or float64 are read in place, others are copied. CUDA tensors of PyTorch and CuPy
+            arrays, of float16, bfloat16, float32 or float64, stay on their GPU, and so do their features.
         out : ndarray of shape (n_samples, n_components), default=None
             Where to write the features. If it is C-contiguous, nothing is allocated. A wrong argument leaves it
             unchanged; features that are too large for their type, which only their computation shows, may leave it
@@ -98,12 +108,51 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
         Returns
         -------
-        Z : ndarray of shape (n_samples, n_components)
+        Z : ndarray of shape (n_samples, n_components), or the kind of X on a GPU
             The features: ``Z @ Z.T`` approximates the kernel matrix. ``complex-`` methods give complex numbers,
             ``n_components / 2`` of them, and ``(Z @ Z.conj().T).real`` approximates it.
         """
         check_is_fitted(self)
+        if is_on_gpu(X):
+            if out is not None:
+                raise TypeError("out: expected None for tables on a GPU; features are new arrays there")
+            return self._features_on_gpu(self._gpu_tables(X, reset=False))
         return self._features(self._tables(X, reset=False), out)
+
+    def _gpu_tables(self, X: Any, *, reset: bool) -> list[Any]:
+        """As ``_tables``, for arrays on a GPU."""
+        if isinstance(X, (list, tuple)):
+            raise TypeError(f"X: expected one table, got {len(X)}; TensorProductSketch takes several")
+        (table,) = gpu_tables(X)
+        columns = table.shape[1]
+        if reset:
+            self.n_features_in_ = columns
+            vars(self).pop("feature_names_in_", None)
+        elif columns != self.n_features_in_:
+            # The words of scikit-learn.
+            name = type(self).__name__
+            raise ValueError(
+                f"X has {columns} features, but {name} is expecting {self.n_features_in_} features as input."
+            )
+        return [table]
+
+    def _features_on_gpu(self, tables: list[Any]) -> Any:
+        if self._method == "srf":
+            raise TypeError("X: expected an array in the memory of the processor; srf does not run on a GPU here")
+        if is_complex(self._method) and tables[0].dtype not in ("float32", "float64"):
+            raise TypeError(f"X: expected float32 or float64 for complex features, got {tables[0].dtype}")
+        device = tables[0].device
+        if device not in self._on_gpus:
+            self._on_gpus[device] = _argand.CudaSketch(self._sketch.spec, device)
+        features = gpu_features(self._on_gpus[device], tables, self._columns)
+        if is_complex(self._method):
+            return features.as_complex()
+        columns = features.array
+        if self._is_odd():
+            # As in _features.
+            columns[:, self._columns // 2 - 1] += columns[:, -1]
+            columns = columns[:, :-1] + 0
+        return columns
 
     def _features(self, tables: list[Any], out: np.ndarray | None = None) -> np.ndarray:
         if self._method == "srf":

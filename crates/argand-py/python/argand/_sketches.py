@@ -15,6 +15,7 @@ from sklearn.preprocessing import normalize
 
 from ._arguments import check_table, check_tables, integer, is_list_of_tables, number, text
 from ._base_sketch import BaseSketch, check_directions, rows_of_zeros
+from ._gpu import gpu_tables
 
 
 class PolynomialSketch(BaseSketch):
@@ -253,6 +254,17 @@ class TensorProductSketch(BaseSketch):
             if distinct and hasattr(self, "feature_names_in_"):
                 del self.feature_names_in_
         return tables
+
+    def _gpu_tables(self, X: Any, *, reset: bool) -> list[Any]:
+        dims = self._given_dims() if reset else self.dims_
+        tables = gpu_tables(X)
+        distinct = isinstance(X, (list, tuple))
+        arrays = self._split([table.array for table in tables], distinct, dims)
+        if reset:
+            self.dims_ = [array.shape[1] for array in arrays]
+            self.n_features_in_ = sum(self.dims_)
+            vars(self).pop("feature_names_in_", None)
+        return [type(tables[0])(array) for array in arrays]
 
     def _known_dims(self) -> list[int] | None:
         """The columns of each table, as given or, after fit, as seen."""

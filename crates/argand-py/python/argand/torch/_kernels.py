@@ -1,0 +1,207 @@
+"""Runs sketches on tensors: on the compiled kernels of the processor, or of the GPU that the tensors are on.
+
+Here tensors are tables with two dimensions, of one type and device, and have no derivatives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _argand
+
+# Numbers of features, or gradients of features, that are in memory together where sums have no kernel of their own.
+_BLOCK_NUMBERS = 1 << 26
+
+
+class Kernel:
+    """A spec, and the sketches made from it. Copies and pickles are the same spec."""
+
+    def __init__(self, spec: str) -> None:
+        self.sketch = _argand.Sketch(spec)
+        self.spec: str = self.sketch.spec
+        data = json.loads(self.spec)
+        self.method: str = data["method"]
+        self.features: int = data["features"]
+        self.degree: int = data["degree"]
+        self.is_product = isinstance(data["input_dim"], list)
+        self.dims: list[int] = data["input_dim"] if self.is_product else [data["input_dim"]]
+        self.roots: tuple[float, float] = (data["gamma"] ** 0.5, data["coef0"] ** 0.5)
+        self._data = data
+        self._on_gpus: dict[int, _argand.CudaSketch] = {}
+        self._frequencies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+    def __reduce__(self) -> Any:
+        return kernel, (self.spec,)
+
+    def __deepcopy__(self, _memo: Any) -> Kernel:
+        return self
+
+    @cached_property
+    def multilinear(self) -> Kernel:
+        """The same projections of one table per factor, with √γ and √ν inside the tables: linear in each of them.
+
+        A factor's projection depends on its number and its columns alone, so the drawn numbers are the same.
+        """
+        dims = self.dims if self.is_product else self.dims * self.degree
+        constant = int(self._data["coef0"] > 0)
+        data = {**self._data, "input_dim": [dim + constant for dim in dims], "gamma": 1.0, "coef0": 0.0}
+        return kernel(json.dumps(data))
+
+    def on_gpu(self, device: torch.device) -> _argand.CudaSketch:
+        """The sketch on this GPU."""
+        sketch = self._on_gpus.get(device.index)
+        if sketch is None:
+            sketch = self._on_gpus[device.index] = _argand.CudaSketch(self.spec, device.index)
+        return sketch
+
+    def frequencies(self, like: Tensor) -> Tensor:
+        """The frequencies of spherical random features, one per row."""
+        key = (like.device, like.dtype)
+        if key not in self._frequencies:
+            drawn = _argand.frequencies(self.spec)
+            self._frequencies[key] = torch.from_numpy(drawn).to(like.device, like.dtype)
+        return self._frequencies[key]
+
+
+@lru_cache(maxsize=128)
+def kernel(spec: str) -> Kernel:
+    """The kernel of a spec. Layers keep theirs; this finds it for an operator that has the text alone."""
+    return Kernel(spec)
+
+
+def compute(kernel: Kernel, tables: Sequence[Tensor], group: int) -> Tensor:
+    """The features of all rows, added up over each ``group`` rows."""
+    tables = [_written(table) for table in tables]
+    x = tables[0]
+    device = x.device.type
+    if device == "cpu":
+        return _compute_cpu(kernel, tables, group)
+    out = x.new_empty((x.shape[0] // group, kernel.features))
+    if device == "cuda":
+        with _on_device(x):
+            _compute_cuda(kernel, [_adjacent(table) for table in tables], group, out)
+    elif device != "meta":
+        raise NotImplementedError(f"expected tensors on cpu or cuda, got {x.device}")
+    return out
+
+
+def compute_vjp(kernel: Kernel, tables: Sequence[Tensor], cotangent: Tensor, group: int) -> list[Tensor]:
+    """The gradient with respect to each table, from that with respect to what :func:`compute` returns."""
+    tables, cotangent = [_written(table) for table in tables], _written(cotangent)
+    x = tables[0]
+    device = x.device.type
+    if device == "cpu":
+        return _vjp_cpu(kernel, tables, cotangent, group)
+    gradients = [torch.empty_like(table, memory_format=torch.contiguous_format) for table in tables]
+    if device == "cuda":
+        with _on_device(x):
+            _vjp_cuda(kernel, [_adjacent(table) for table in tables], _adjacent(cotangent), group, gradients)
+    elif device != "meta":
+        raise NotImplementedError(f"expected tensors on cpu or cuda, got {x.device}")
+    return gradients
+
+
+def _written(x: Tensor) -> Tensor:
+    """The tensor with its numbers in memory: PyTorch may keep a minus sign, or zeros, as a flag."""
+    if x.is_neg():
+        return x.resolve_neg()
+    return torch.zeros(x.shape, dtype=x.dtype, device=x.device) if x._is_zerotensor() else x
+
+
+def _native(x: Tensor) -> Tensor:
+    """As the processor computes with it: half precision becomes float32."""
+    return (x.float() if x.itemsize == 2 else x).contiguous()
+
+
+def _compute_cpu(kernel: Kernel, tables: Sequence[Tensor], group: int) -> Tensor:
+    native = [_native(table) for table in tables]
+    x = native[0]
+    out = torch.empty((x.shape[0] // group, kernel.features), dtype=x.dtype)
+    arrays = [table.numpy() for table in native]
+    _argand.layer(kernel.sketch, arrays, out.numpy(), group, torch.get_num_threads())
+    return out if x.dtype == tables[0].dtype else out.to(tables[0].dtype)
+
+
+def _vjp_cpu(kernel: Kernel, tables: Sequence[Tensor], cotangent: Tensor, group: int) -> list[Tensor]:
+    native = [_native(table) for table in tables]
+    gradients = [torch.empty_like(table) for table in native]
+    arrays, out = [table.numpy() for table in native], [gradient.numpy() for gradient in gradients]
+    _argand.layer_vjp(kernel.sketch, arrays, _native(cotangent).numpy(), out, group, torch.get_num_threads())
+    dtype = tables[0].dtype
+    return gradients if native[0].dtype == dtype else [gradient.to(dtype) for gradient in gradients]
+
+
+def _on_device(x: Tensor) -> AbstractContextManager[Any]:
+    """Makes the tensor's device the current one, and what was current before afterwards."""
+    return nullcontext() if x.device.index == torch.cuda.current_device() else torch.cuda.device(x.device)
+
+
+def _adjacent(table: Tensor) -> Tensor:
+    """The table if the numbers of its rows lie side by side and rows do not overlap; otherwise a copy."""
+    rows, columns = table.shape
+    fits = (columns <= 1 or table.stride(1) == 1) and (rows <= 1 or table.stride(0) >= columns)
+    return table if fits else table.contiguous()
+
+
+def _place(table: Tensor) -> tuple[int, int, int, int]:
+    rows, columns = table.shape
+    return (table.data_ptr(), rows, columns, max(table.stride(0), columns))
+
+
+_ELEMENTS = {
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float64: "float64",
+}
+
+
+def _compute_cuda(kernel: Kernel, tables: Sequence[Tensor], group: int, out: Tensor) -> None:
+    x = tables[0]
+    if x.shape[0] == 0:
+        return
+    sketch, element = kernel.on_gpu(x.device), _ELEMENTS[x.dtype]
+    stream = torch.cuda.current_stream(x.device).cuda_stream
+    places = [_place(table) for table in tables]
+    if group == 1:
+        sketch.transform(stream, element, places, _place(out))
+        return
+    # Made on the device, so that a CUDA graph can record it.
+    starts = torch.arange(0, x.shape[0] + 1, group, device=x.device)
+    if sketch.transform_pooled(stream, element, places, starts.data_ptr(), _place(out)):
+        return
+    for groups, part in _blocks(tables, group, kernel.features):
+        features = x.new_empty((part[0].shape[0], kernel.features))
+        sketch.transform(stream, element, [_place(table) for table in part], _place(features))
+        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+        out[groups] = features.unflatten(0, (-1, group)).sum(1, dtype=wide).to(x.dtype)
+
+
+def _vjp_cuda(
+    kernel: Kernel, tables: Sequence[Tensor], cotangent: Tensor, group: int, gradients: Sequence[Tensor]
+) -> None:
+    x = tables[0]
+    if x.shape[0] == 0:
+        return
+    sketch, element = kernel.on_gpu(x.device), _ELEMENTS[x.dtype]
+    stream = torch.cuda.current_stream(x.device).cuda_stream
+    for groups, part in _blocks([*tables, *gradients], group, kernel.features if group > 1 else 0):
+        g = cotangent[groups].repeat_interleave(group, 0) if group > 1 else cotangent
+        places = [_place(table) for table in part]
+        sketch.vjp(stream, element, places[: len(tables)], _place(g), places[len(tables) :])
+
+
+def _blocks(tables: Sequence[Tensor], group: int, features: int) -> Any:
+    """Ranges of groups whose features fit into memory, and their rows of each table."""
+    groups = tables[0].shape[0] // group
+    together = max(1, _BLOCK_NUMBERS // (group * features)) if features else groups
+    for first in range(0, groups, together):
+        end = min(groups, first + together)
+        yield slice(first, end), [table[first * group : end * group] for table in tables]
