@@ -106,7 +106,7 @@ def costs(model: nn.Module, x: Tensor, y: Tensor, numbers: int, device: str) -> 
                 shape = (len(a), -1)
 
                 def backward(g):
-                    kept[name] = sketch(a.view(*shape, a.shape[-1]), g.reshape(*shape, g.shape[-1]))
+                    kept[name] = sketch(a.reshape(*shape, a.shape[-1]), g.reshape(*shape, g.shape[-1]))
 
                 output.register_hook(backward)
 

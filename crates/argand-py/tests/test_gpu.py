@@ -38,12 +38,11 @@ def absent(why):
 
 class Torch:
     def __init__(self):
-        if "torch" not in sys.modules:
-            try:
-                import torch  # noqa: F401
-            except ImportError:
-                absent("PyTorch is not installed")
-        self.torch = sys.modules["torch"]
+        try:
+            import torch
+        except ImportError:
+            absent("PyTorch is not installed")
+        self.torch = torch
         if not self.torch.cuda.is_available():
             absent("PyTorch finds no GPU")
 

@@ -7,7 +7,6 @@ import copy
 import io
 import itertools
 import json
-import os
 import pickle
 import sys
 import threading
@@ -40,15 +39,6 @@ METHODS = [
 METHODS += ["craft-product-srht", "craft-ctr-tensor-sketch", "craft-hierarchical-ctr-gaussian", "srf"]
 FEW = ["ctr-product-srht", "tensor-sketch", "hierarchical-ctr-gaussian", "craft-ctr-tensor-sketch", "srf"]
 BOUNDS = {torch.float32: 1e-5, torch.float64: 1e-12}
-
-
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request):
-    if request.param == "cuda" and not torch.cuda.is_available():
-        if os.environ.get("ARGAND_NEEDS_GPU") == "1":
-            pytest.fail("PyTorch finds no GPU")
-        pytest.skip("PyTorch finds no GPU")
-    return request.param
 
 
 def layer(method="ctr-product-srht", dim=5, features=8, degree=3, **keywords):
@@ -227,9 +217,8 @@ def test_other_threads_run_meanwhile():
     assert during > 3
 
 
-def test_the_current_stream_is_used(device):
-    if device == "cpu":
-        return
+@pytest.mark.usefixtures("cuda")
+def test_the_current_stream_is_used():
     sketch, x = layer(dim=256, features=512).cuda(), rows(4096, 256, device="cuda", requires_grad=False)
     want = sketch(x + x)
     torch.cuda.synchronize()
@@ -448,9 +437,8 @@ def test_gradients_of_the_operators(device):
 
 
 @pytest.mark.parametrize("method", ["ctr-product-srht", "tensor-sketch", "gaussian"])
-def test_cuda_graphs(device, method):
-    if device == "cpu":
-        return
+@pytest.mark.usefixtures("cuda")
+def test_cuda_graphs(method):
     sketch = layer(method, dim=64, features=128, pool=1)
     x = rows(16, 3, 64, device="cuda", dtype=torch.float32)
     side = torch.cuda.Stream()

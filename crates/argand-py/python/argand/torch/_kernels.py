@@ -78,32 +78,28 @@ def kernel(spec: str) -> Kernel:
 
 def compute(kernel: Kernel, tables: Sequence[Tensor], group: int) -> Tensor:
     """The features of all rows, added up over each ``group`` rows."""
-    tables = [_written(table) for table in tables]
     x = tables[0]
-    device = x.device.type
-    if device == "cpu":
+    if x.is_cpu:
         return _compute_cpu(kernel, tables, group)
     out = x.new_empty((x.shape[0] // group, kernel.features))
-    if device == "cuda":
+    if x.is_cuda:
         with _on_device(x):
             _compute_cuda(kernel, [_adjacent(table) for table in tables], group, out)
-    elif device != "meta":
+    elif not x.is_meta:
         raise NotImplementedError(f"expected tensors on cpu or cuda, got {x.device}")
     return out
 
 
 def compute_vjp(kernel: Kernel, tables: Sequence[Tensor], cotangent: Tensor, group: int) -> list[Tensor]:
     """The gradient with respect to each table, from that with respect to what :func:`compute` returns."""
-    tables, cotangent = [_written(table) for table in tables], _written(cotangent)
     x = tables[0]
-    device = x.device.type
-    if device == "cpu":
+    if x.is_cpu:
         return _vjp_cpu(kernel, tables, cotangent, group)
     gradients = [torch.empty_like(table, memory_format=torch.contiguous_format) for table in tables]
-    if device == "cuda":
+    if x.is_cuda:
         with _on_device(x):
             _vjp_cuda(kernel, [_adjacent(table) for table in tables], _adjacent(cotangent), group, gradients)
-    elif device != "meta":
+    elif not x.is_meta:
         raise NotImplementedError(f"expected tensors on cpu or cuda, got {x.device}")
     return gradients
 
@@ -116,17 +112,17 @@ def _written(x: Tensor) -> Tensor:
 
 
 def _native(x: Tensor) -> Tensor:
-    """As the processor computes with it: half precision becomes float32."""
+    """As the processor computes with it: without gaps, and half precision as float32."""
+    x = _written(x)
     return (x.float() if x.itemsize == 2 else x).contiguous()
 
 
 def _compute_cpu(kernel: Kernel, tables: Sequence[Tensor], group: int) -> Tensor:
     native = [_native(table) for table in tables]
     x = native[0]
-    out = torch.empty((x.shape[0] // group, kernel.features), dtype=x.dtype)
-    arrays = [table.numpy() for table in native]
-    _argand.layer(kernel.sketch, arrays, out.numpy(), group, torch.get_num_threads())
-    return out if x.dtype == tables[0].dtype else out.to(tables[0].dtype)
+    out = x.new_empty((len(x) // group, kernel.features))
+    _argand.layer(kernel.sketch, [table.numpy() for table in native], out.numpy(), group, torch.get_num_threads())
+    return out if tables[0].itemsize > 2 else out.to(tables[0].dtype)
 
 
 def _vjp_cpu(kernel: Kernel, tables: Sequence[Tensor], cotangent: Tensor, group: int) -> list[Tensor]:
@@ -145,6 +141,7 @@ def _on_device(x: Tensor) -> AbstractContextManager[Any]:
 
 def _adjacent(table: Tensor) -> Tensor:
     """The table if the numbers of its rows lie side by side and rows do not overlap; otherwise a copy."""
+    table = _written(table)
     rows, columns = table.shape
     fits = (columns <= 1 or table.stride(1) == 1) and (rows <= 1 or table.stride(0) >= columns)
     return table if fits else table.contiguous()

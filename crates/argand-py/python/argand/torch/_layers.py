@@ -15,6 +15,8 @@ from ._derivatives import features
 from ._kernels import Kernel
 from ._kernels import kernel as kernel_of
 
+_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
 
 def polynomial_sketch(x: Tensor, spec: str, pool: int | None = None) -> Tensor:
     """The features of the last dimension of ``x``, by the spec of a sketch of one table.
@@ -87,12 +89,15 @@ def _alike(tensors: Sequence[Tensor], dims: Sequence[int], names: Sequence[str])
     for tensor, dim, name in zip(tensors, dims, names):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name}: expected a tensor, got {type(tensor).__name__}")
-        if not tensor.is_floating_point() or tensor.itemsize == 1:
+        if tensor.dtype not in _TYPES:
             raise TypeError(f"{name}: expected float16, bfloat16, float32 or float64, got {_dtype(tensor)}")
         if tensor.layout != torch.strided:
             raise TypeError(f"{name}: expected a dense tensor, got the layout {tensor.layout}")
-        if tensor.dim() == 0 or tensor.shape[-1] != dim:
+        shape = tensor.shape
+        if not shape or shape[-1] != dim:
             raise RuntimeError(f"{name}: expected {dim} columns (the last dimension), got the shape {_shape(tensor)}")
+    if len(tensors) == 1:
+        return list(tensors)
     first = tensors[0]
     for tensor, name in zip(tensors[1:], names[1:]):
         if tensor.device != first.device:
