@@ -58,6 +58,34 @@ DEVICE void transform_own(float2* a) {
             }
 }
 
+// The strides 16 ... 1 of numbers that lie in neighbouring lanes.
+DEVICE void transform_across(float2* a, int lane) {
+#pragma unroll
+    for (int stride = 16; stride > 0; stride /= 2)
+#pragma unroll
+        for (int k = 0; k < PER_LANE; k++) {
+            const float2 other = make_float2(__shfl_xor_sync(~0u, a[k].x, stride), __shfl_xor_sync(~0u, a[k].y, stride));
+            if (lane & stride) a[k] = make_float2(other.x - a[k].x, other.y - a[k].y);
+            else a[k] = make_float2(a[k].x + other.x, a[k].y + other.y);
+        }
+}
+
+// The places of a lane's transformed values.
+template <typename Use>
+DEVICE void each_place(const Arguments& args, int factor, int lane, Use use) {
+    enum { AT_ONCE = PER_LANE < 4 ? PER_LANE : 4 };
+    const u16* places = args.places + factor * N + lane * AT_ONCE;
+#pragma unroll
+    for (int k = 0; k < PER_LANE; k += AT_ONCE) {
+        u16 at[AT_ONCE];
+        if (AT_ONCE == 4) *(ushort4*)at = __ldg((const ushort4*)(places + 32 * k));
+        else if (AT_ONCE == 2) *(ushort2*)at = __ldg((const ushort2*)(places + 32 * k));
+        else at[0] = __ldg(places + 32 * k);
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) use(k + j, at[j]);
+    }
+}
+
 template <bool COMPLEX>
 DEVICE void load(const Arguments& args, int factor, int half, i64 row, i64 end, int lane, float2* a) {
     const Source source = args.sources[args.distinct ? factor : 0];
@@ -133,26 +161,9 @@ DEVICE void transform(const Arguments& args, float4* slots, int factor, int half
         // Places overlap both warps' planes.
         asm volatile("bar.sync %0, 64;" ::"r"(1 + (warp >> 1)) : "memory");
     } else {
-#pragma unroll
-        for (int stride = 16; stride > 0; stride /= 2)
-#pragma unroll
-            for (int k = 0; k < PER_LANE; k++) {
-                const float2 other = make_float2(__shfl_xor_sync(~0u, a[k].x, stride), __shfl_xor_sync(~0u, a[k].y, stride));
-                if (lane & stride) a[k] = make_float2(other.x - a[k].x, other.y - a[k].y);
-                else a[k] = make_float2(a[k].x + other.x, a[k].y + other.y);
-            }
+        transform_across(a, lane);
     }
-    enum { AT_ONCE = PER_LANE < 4 ? PER_LANE : 4 };
-    const u16* places = args.places + factor * N + lane * AT_ONCE;
-#pragma unroll
-    for (int k = 0; k < PER_LANE; k += AT_ONCE) {
-        u16 to[AT_ONCE];
-        if (AT_ONCE == 4) *(ushort4*)to = __ldg((const ushort4*)(places + 32 * k));
-        else if (AT_ONCE == 2) *(ushort2*)to = __ldg((const ushort2*)(places + 32 * k));
-        else to[0] = __ldg(places + 32 * k);
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) *(float2*)((char*)(own + half) + to[j]) = a[k + j];
-    }
+    each_place(args, factor, lane, [&](int k, u16 place) { *(float2*)((char*)(own + half) + place) = a[k]; });
 }
 
 // The product of one slot, for two complex rows or four real ones.

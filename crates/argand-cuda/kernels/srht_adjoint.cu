@@ -53,17 +53,7 @@ DEVICE void transform_back(const Arguments& args, float4* sums, int factor, int 
     float2 a[PER_LANE];
     float2* const own = (float2*)(sums + factor * N);
     float2* const plane = own + half * N;
-    enum { AT_ONCE = PER_LANE < 4 ? PER_LANE : 4 };
-    const u16* places = args.places + factor * N + lane * AT_ONCE;
-#pragma unroll
-    for (int k = 0; k < PER_LANE; k += AT_ONCE) {
-        u16 from[AT_ONCE];
-        if (AT_ONCE == 4) *(ushort4*)from = __ldg((const ushort4*)(places + 32 * k));
-        else if (AT_ONCE == 2) *(ushort2*)from = __ldg((const ushort2*)(places + 32 * k));
-        else from[0] = __ldg(places + 32 * k);
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) a[k + j] = *(const float2*)((const char*)(own + half) + from[j]);
-    }
+    each_place(args, factor, lane, [&](int k, u16 place) { a[k] = *(const float2*)((const char*)(own + half) + place); });
     // Places overlap both warps' planes.
     asm volatile("bar.sync %0, 64;" ::"r"(1 + (warp >> 1)) : "memory");
     if (PER_LANE >= 32) {
@@ -80,14 +70,7 @@ DEVICE void transform_back(const Arguments& args, float4* sums, int factor, int 
         for (int k = 0; k < PER_LANE; k++) a[k] = plane[32 * k + (lane ^ ((k >> SHIFT) & 15))];
         __syncwarp();
     } else {
-#pragma unroll
-        for (int stride = 16; stride > 0; stride /= 2)
-#pragma unroll
-            for (int k = 0; k < PER_LANE; k++) {
-                const float2 other = make_float2(__shfl_xor_sync(~0u, a[k].x, stride), __shfl_xor_sync(~0u, a[k].y, stride));
-                if (lane & stride) a[k] = make_float2(other.x - a[k].x, other.y - a[k].y);
-                else a[k] = make_float2(a[k].x + other.x, a[k].y + other.y);
-            }
+        transform_across(a, lane);
     }
     transform_own<PER_LANE>(a);
 #pragma unroll

@@ -101,28 +101,24 @@ impl CudaSketch {
         Ok(Self { spec, device, single: OnceLock::new(), double: OnceLock::new() })
     }
 
-    /// Queues the features of tables of this type on a stream, and returns.
-    fn transform(&self, py: Python<'_>, stream: usize, element: &str, tables: Vec<Place>, out: Place) -> PyResult<()> {
-        let call = Call::new(self, stream, element)?;
-        in_precision_of!(call, self.queue(py, &call, &tables, out))
-    }
-
-    /// Queues the sums of the features of groups, which start at the numbers at the address `starts`. False, and nothing is queued,
-    /// if the sketch has no kernel for that.
-    fn transform_pooled(
+    /// Queues the features of tables of this type on a stream, and returns. With the address of the starts of groups, their sums.
+    #[pyo3(signature = (stream, element, tables, out, starts=None))]
+    fn transform(
         &self,
         py: Python<'_>,
         stream: usize,
         element: &str,
         tables: Vec<Place>,
-        starts: u64,
         out: Place,
-    ) -> PyResult<bool> {
+        starts: Option<u64>,
+    ) -> PyResult<()> {
         let call = Call::new(self, stream, element)?;
-        in_precision_of!(call, self.queue_pooled(py, &call, &tables, starts, out))
+        in_precision_of!(call, self.queue(py, &call, &tables, out, starts))
     }
 
     /// Queues the gradients with respect to each table.
+    #[pyo3(signature = (stream, element, tables, cotangent, gradients, starts=None))]
+    #[allow(clippy::too_many_arguments, reason = "a call has many")]
     fn vjp(
         &self,
         py: Python<'_>,
@@ -131,9 +127,10 @@ impl CudaSketch {
         tables: Vec<Place>,
         cotangent: Place,
         gradients: Vec<Place>,
+        starts: Option<u64>,
     ) -> PyResult<()> {
         let call = Call::new(self, stream, element)?;
-        in_precision_of!(call, self.queue_vjp(py, &call, &tables, cotangent, &gradients))
+        in_precision_of!(call, self.queue_vjp(py, &call, &tables, cotangent, &gradients, starts))
     }
 
     /// Waits for the work on a stream; an error names the first row whose features did not fit.
@@ -159,30 +156,25 @@ impl CudaSketch {
         Ok(place.get_or_init(|| sketch))
     }
 
-    fn queue<T: OnDevice>(&self, py: Python<'_>, call: &Call, tables: &[Place], out: Place) -> PyResult<()> {
-        let sketch = self.ready::<T>(py)?;
-        py.detach(|| sketch.transform_on(&call.stream, &call.all(tables)?, &call.rows(out)?)).map_err(value_error)
-    }
-
-    fn queue_pooled<T: OnDevice>(
+    fn queue<T: OnDevice>(
         &self,
         py: Python<'_>,
         call: &Call,
         tables: &[Place],
-        starts: u64,
         out: Place,
-    ) -> PyResult<bool> {
+        starts: Option<u64>,
+    ) -> PyResult<()> {
         let sketch = self.ready::<T>(py)?;
-        if !sketch.is_fused() {
-            return Ok(false);
-        }
-        let queued = py.detach(|| {
+        let queue = || {
             let (tables, out) = (call.all(tables)?, call.rows(out)?);
-            // SAFETY: the package passes as many numbers as `out` has rows and one more, that rise in equal steps to the rows of all
-            // tables, and keeps them until the work is queued.
-            unsafe { sketch.transform_pooled_at(&call.stream, &tables, starts, out.rows(), &out) }
-        });
-        queued.map(|()| true).map_err(value_error)
+            match starts {
+                None => sketch.transform_on(&call.stream, &tables, &out),
+                // SAFETY: the package passes as many numbers as `out` has rows and one more, that rise in equal steps to the rows of
+                // all tables, and keeps them until the work is queued.
+                Some(starts) => unsafe { sketch.transform_pooled_at(&call.stream, &tables, starts, out.rows(), &out) },
+            }
+        };
+        py.detach(queue).map_err(value_error)
     }
 
     fn queue_vjp<T: OnDevice>(
@@ -192,9 +184,20 @@ impl CudaSketch {
         tables: &[Place],
         cotangent: Place,
         gradients: &[Place],
+        starts: Option<u64>,
     ) -> PyResult<()> {
         let sketch = self.ready::<T>(py)?;
-        let queue = || sketch.vjp_on(&call.stream, &call.all(tables)?, &call.rows(cotangent)?, &call.all(gradients)?);
+        let queue = || {
+            let (tables, cotangent, gradients) = (call.all(tables)?, call.rows(cotangent)?, call.all(gradients)?);
+            let (stream, groups) = (&call.stream, cotangent.rows());
+            match starts {
+                None => sketch.vjp_on(stream, &tables, &cotangent, &gradients),
+                // SAFETY: as in `queue`.
+                Some(starts) => unsafe {
+                    sketch.vjp_pooled_at(stream, &tables, starts, groups, &cotangent, &gradients)
+                },
+            }
+        };
         py.detach(queue).map_err(value_error)
     }
 

@@ -16,9 +16,6 @@ from torch import Tensor
 
 from .. import _argand
 
-# Numbers of features, or gradients of features, that are in memory together where sums have no kernel of their own.
-_BLOCK_NUMBERS = 1 << 26
-
 
 class Kernel:
     """A spec, and the sketches made from it. Copies and pickles are the same spec."""
@@ -164,21 +161,10 @@ def _compute_cuda(kernel: Kernel, tables: Sequence[Tensor], group: int, out: Ten
     x = tables[0]
     if x.shape[0] == 0:
         return
-    sketch, element = kernel.on_gpu(x.device), _ELEMENTS[x.dtype]
+    sketch, element, starts = kernel.on_gpu(x.device), _ELEMENTS[x.dtype], _starts(x, group)
     stream = torch.cuda.current_stream(x.device).cuda_stream
     places = [_place(table) for table in tables]
-    if group == 1:
-        sketch.transform(stream, element, places, _place(out))
-        return
-    # Made on the device, so that a CUDA graph can record it.
-    starts = torch.arange(0, x.shape[0] + 1, group, device=x.device)
-    if sketch.transform_pooled(stream, element, places, starts.data_ptr(), _place(out)):
-        return
-    for groups, part in _blocks(tables, group, kernel.features):
-        features = x.new_empty((part[0].shape[0], kernel.features))
-        sketch.transform(stream, element, [_place(table) for table in part], _place(features))
-        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-        out[groups] = features.unflatten(0, (-1, group)).sum(1, dtype=wide).to(x.dtype)
+    sketch.transform(stream, element, places, _place(out), starts if starts is None else starts.data_ptr())
 
 
 def _vjp_cuda(
@@ -187,18 +173,15 @@ def _vjp_cuda(
     x = tables[0]
     if x.shape[0] == 0:
         return
-    sketch, element = kernel.on_gpu(x.device), _ELEMENTS[x.dtype]
+    sketch, element, starts = kernel.on_gpu(x.device), _ELEMENTS[x.dtype], _starts(x, group)
     stream = torch.cuda.current_stream(x.device).cuda_stream
-    for groups, part in _blocks([*tables, *gradients], group, kernel.features if group > 1 else 0):
-        g = cotangent[groups].repeat_interleave(group, 0) if group > 1 else cotangent
-        places = [_place(table) for table in part]
-        sketch.vjp(stream, element, places[: len(tables)], _place(g), places[len(tables) :])
+    places, targets = [_place(table) for table in tables], [_place(gradient) for gradient in gradients]
+    sketch.vjp(stream, element, places, _place(cotangent), targets, starts if starts is None else starts.data_ptr())
 
 
-def _blocks(tables: Sequence[Tensor], group: int, features: int) -> Any:
-    """Ranges of groups whose features fit into memory, and their rows of each table."""
-    groups = tables[0].shape[0] // group
-    together = max(1, _BLOCK_NUMBERS // (group * features)) if features else groups
-    for first in range(0, groups, together):
-        end = min(groups, first + together)
-        yield slice(first, end), [table[first * group : end * group] for table in tables]
+def _starts(x: Tensor, group: int) -> Tensor | None:
+    """The first row of each group and the number of rows, unless every row is on its own.
+
+    Made on the device, so that a CUDA graph can record it.
+    """
+    return torch.arange(0, x.shape[0] + 1, group, device=x.device) if group > 1 else None
