@@ -35,7 +35,7 @@ def features(kernel: Kernel, tables: Sequence[Tensor], group: int = 1) -> Tensor
     if kernel.method == "srf":
         return _spherical(kernel, tables[0], group)
     if _is_traced(tables):
-        return _features_operator(list(tables), kernel.spec, group)
+        return _features_operator(list(tables), kernel.line, group)
     if torch._C._are_functorch_transforms_active():
         return _Features.apply(kernel, group, *tables)
     if _is_constant(tables):
@@ -46,7 +46,7 @@ def features(kernel: Kernel, tables: Sequence[Tensor], group: int = 1) -> Tensor
 def vjp(kernel: Kernel, tables: Sequence[Tensor], cotangent: Tensor, group: int) -> Sequence[Tensor]:
     """The gradient of ⟨cotangent, features⟩ with respect to each table."""
     if _is_traced([cotangent, *tables]):
-        return _vjp_operator(list(tables), cotangent, kernel.spec, group)
+        return _vjp_operator(list(tables), cotangent, kernel.line, group)
     if torch._C._are_functorch_transforms_active():
         return _Vjp.apply(kernel, group, cotangent, *tables)
     if _is_constant([cotangent, *tables]):
@@ -258,7 +258,7 @@ def _spherical(kernel: Kernel, x: Tensor, group: int) -> Tensor:
     A row of zeros has the features of the origin.
     """
     wide = x.float() if x.itemsize == 2 else x
-    frequencies = _frequencies_operator(wide, kernel.spec) if _is_traced([x]) else kernel.frequencies(wide)
+    frequencies = _frequencies_operator(wide, kernel.line) if _is_traced([x]) else kernel.frequencies(wide)
     angles = normalize(wide, dim=-1, eps=torch.finfo(wide.dtype).tiny) @ frequencies.T
     found = torch.cat([angles.cos(), angles.sin()], -1) * frequencies.shape[0] ** -0.5
     if group > 1:

@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, lru_cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 from .. import _argand
+
+# Kernels in use, by their specs on one line.
+_IN_USE: WeakValueDictionary[str, Kernel] = WeakValueDictionary()
 
 
 class Kernel:
@@ -24,6 +28,8 @@ class Kernel:
         self.sketch = _argand.Sketch(spec)
         self.spec: str = self.sketch.spec
         data = json.loads(self.spec)
+        # On one line: compilers write it into their programs.
+        self.line = json.dumps(data)
         self.method: str = data["method"]
         self.features: int = data["features"]
         self.degree: int = data["degree"]
@@ -33,6 +39,7 @@ class Kernel:
         self._data = data
         self._on_gpus: dict[int, _argand.CudaSketch] = {}
         self._frequencies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+        _IN_USE[self.line] = self
 
     def __reduce__(self) -> Any:
         return kernel, (self.spec,)
@@ -70,7 +77,7 @@ class Kernel:
 @lru_cache(maxsize=128)
 def kernel(spec: str) -> Kernel:
     """The kernel of a spec. Layers keep theirs; this finds it for an operator that has the text alone."""
-    return Kernel(spec)
+    return _IN_USE.get(spec) or Kernel(spec)
 
 
 def compute(kernel: Kernel, tables: Sequence[Tensor], group: int) -> Tensor:
