@@ -26,8 +26,7 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     context: Arc<CudaContext>,
     info: DeviceInfo,
-    /// Memory that is returned and taken in the order of a stream.
-    pool: Pool,
+    pools: Pools,
     returned: Returned,
     modules: Mutex<HashMap<&'static str, Module>>,
     /// Handles of cuBLAS that nobody is using.
@@ -40,7 +39,7 @@ impl Drop for Inner {
         if self.context.bind_to_thread().is_err() {
             return;
         }
-        self.returned.free_all(&self.context, self.pool.1);
+        self.returned.free_all(&self.context, self.pools.stream);
         for handle in self.blas.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             handle.destroy();
         }
@@ -48,8 +47,7 @@ impl Drop for Inner {
             // SAFETY: it was loaded here and is unloaded once. An error cannot be reported.
             let _ = unsafe { result::module::unload(module.0) };
         }
-        // SAFETY: both were made here and are destroyed once. An error cannot be reported.
-        let _ = unsafe { result::mem_pool::destroy(self.pool.0).and_then(|()| result::stream::destroy(self.pool.1)) };
+        self.pools.destroy();
     }
 }
 
@@ -73,19 +71,25 @@ pub struct DeviceInfo {
     pub driver: i32,
 }
 
-/// A pool, and the stream on which memory for any stream is taken from it.
+/// Where memory comes from. What a pool keeps depends on all that was taken from it, so buffers have their own.
 #[derive(Clone, Copy)]
-struct Pool(sys::CUmemoryPool, sys::CUstream);
+struct Pools {
+    /// For one stream, returned and taken in its order.
+    scratch: sys::CUmemoryPool,
+    /// For any stream, taken on `stream`.
+    buffers: sys::CUmemoryPool,
+    stream: sys::CUstream,
+}
 
 // SAFETY: the handle is only passed to the driver, which is thread-safe.
-unsafe impl Send for Pool {}
+unsafe impl Send for Pools {}
 // SAFETY: as above.
-unsafe impl Sync for Pool {}
+unsafe impl Sync for Pools {}
 
 #[derive(Clone, Copy)]
 struct Module(sys::CUmodule);
 
-// SAFETY: as for `Pool`.
+// SAFETY: as for `Pools`.
 unsafe impl Send for Module {}
 
 impl fmt::Debug for Device {
@@ -172,11 +176,11 @@ impl Device {
             shared_memory: positive(attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?),
             driver: driver_version().map_err(failed)?,
         };
-        let pool = pool(number).map_err(failed)?;
+        let pools = Pools::new(number).map_err(failed)?;
         let inner = Arc::new(Inner {
             context,
             info,
-            pool,
+            pools,
             returned: Returned::default(),
             modules: Mutex::default(),
             blas: Mutex::default(),
@@ -219,7 +223,7 @@ impl Device {
     /// [`Error::Device`].
     pub fn keep_scratch(&self, bytes: u64) -> Result<(), Error> {
         self.bind()?;
-        self.0.pool.keep(bytes).map_err(|error| self.failed(error))
+        self.0.pools.keep_scratch(bytes).map_err(|error| self.failed(error))
     }
 
     pub(crate) fn idle_blas(&self) -> MutexGuard<'_, Vec<blas::Handle>> {
@@ -237,7 +241,7 @@ impl Device {
 
     /// Frees what buffers have given back.
     pub(crate) fn free_returned(&self) {
-        self.0.returned.free(&self.0.context, self.0.pool.1);
+        self.0.returned.free(&self.0.context, self.0.pools.stream);
     }
 
     /// Returns memory to the system that is kept and not in use.
@@ -245,8 +249,7 @@ impl Device {
         self.free_returned();
         // What streams have given back counts as unused once their work is done. Errors show in the next allocation.
         let _ = self.0.context.synchronize();
-        // SAFETY: the pool is alive.
-        let _ = unsafe { result::mem_pool::trim_to(self.0.pool.0, 0) };
+        self.0.pools.trim();
     }
 
     /// An allocation failed: says how much was needed and is free.
@@ -265,11 +268,11 @@ impl Device {
     /// [`Error::Device`] if there is not enough.
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
         self.bind()?;
-        let Pool(pool, stream) = self.0.pool;
+        let Pools { buffers, stream, .. } = self.0.pools;
         // Faster than plain memory, which is taken and freed by one thread after the other.
         // SAFETY: nothing is read before it is written. Other streams can use the memory once this one has been waited for.
         let allocate = || unsafe {
-            let address = result::mem_pool::alloc_async(pool, bytes.max(1), stream)?;
+            let address = result::mem_pool::alloc_async(buffers, bytes.max(1), stream)?;
             result::stream::synchronize(stream)?;
             Ok(address)
         };
@@ -334,28 +337,44 @@ impl Device {
     }
 }
 
-/// A pool that keeps the memory it was given back.
-fn pool(number: usize) -> Result<Pool, DriverError> {
-    // SAFETY: zero is a valid value of every field.
-    let mut properties: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
-    properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = i32::try_from(number).unwrap_or_default();
-    // SAFETY: the properties are valid.
-    unsafe {
+impl Pools {
+    fn new(number: usize) -> Result<Self, DriverError> {
+        // SAFETY: zero is a valid value of every field.
+        let mut properties: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
+        properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        properties.location.id = i32::try_from(number).unwrap_or_default();
+        // SAFETY: the properties are valid.
+        let pool = || unsafe { result::mem_pool::create(&raw const properties) };
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
-        let pool = Pool(result::mem_pool::create(&raw const properties)?, stream);
-        pool.keep(1 << 30)?;
-        Ok(pool)
+        let pools = Self { scratch: pool()?, buffers: pool()?, stream };
+        pools.keep_scratch(1 << 30)?;
+        Ok(pools)
     }
-}
 
-impl Pool {
-    /// Keeps up to so many bytes that were given back.
-    fn keep(self, mut bytes: u64) -> Result<(), DriverError> {
+    /// Keeps scratch memory that was given back, as long as all of it has at most so many bytes.
+    fn keep_scratch(self, mut bytes: u64) -> Result<(), DriverError> {
         let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         // SAFETY: the pool lives as long as its device, and the attribute is a number of 64 bits.
-        unsafe { result::mem_pool::set_attribute(self.0, attribute, (&raw mut bytes).cast()) }
+        unsafe { result::mem_pool::set_attribute(self.scratch, attribute, (&raw mut bytes).cast()) }
+    }
+
+    /// Returns what is not in use to the system. Errors show in the next allocation.
+    fn trim(self) {
+        for pool in [self.scratch, self.buffers] {
+            // SAFETY: the pool lives as long as its device.
+            let _ = unsafe { result::mem_pool::trim_to(pool, 0) };
+        }
+    }
+
+    /// Nothing of them is in use any more.
+    fn destroy(self) {
+        // SAFETY: they were made here and are destroyed once. An error cannot be reported.
+        let _ = unsafe {
+            result::mem_pool::destroy(self.scratch)
+                .and_then(|()| result::mem_pool::destroy(self.buffers))
+                .and_then(|()| result::stream::destroy(self.stream))
+        };
     }
 }
 
@@ -398,7 +417,7 @@ impl Stream {
         self.device.bind()?;
         let device = &self.device;
         // SAFETY: nothing is read before it is written, and the memory is used on this stream alone.
-        let allocate = || unsafe { result::mem_pool::alloc_async(device.0.pool.0, bytes.max(1), self.handle) };
+        let allocate = || unsafe { result::mem_pool::alloc_async(device.0.pools.scratch, bytes.max(1), self.handle) };
         let address = allocate().or_else(|_| {
             device.give_back();
             allocate()

@@ -1,7 +1,7 @@
 //! A drawn sketch on a GPU.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use argand::draw::{Drawn, Map};
 use argand::{Argument, Error, Groups, Spec};
@@ -45,7 +45,8 @@ pub struct CudaSketch<T> {
     device: Device,
     spec: Spec,
     fused: Option<Fused>,
-    steps: Steps,
+    /// Loaded when first needed: what is fused needs none of them.
+    steps: OnceLock<Steps>,
     map: Kind,
     /// The first row of all calls whose features do not fit, or `u64::MAX`.
     bad_row: Buffer,
@@ -86,11 +87,20 @@ impl<T: Real> CudaSketch<T> {
             device: device.clone(),
             spec: drawn.spec.clone(),
             fused,
-            steps: Steps::load::<T>(device)?,
+            steps: OnceLock::new(),
             map,
             bad_row: device.upload(&[u64::MAX])?,
             idle: Mutex::default(),
         })
+    }
+
+    fn steps(&self) -> Result<&Steps, Error> {
+        if let Some(steps) = self.steps.get() {
+            return Ok(steps);
+        }
+        let steps = Steps::load::<T>(&self.device)?;
+        // If another thread was faster, its steps are the same.
+        Ok(self.steps.get_or_init(|| steps))
     }
 
     /// The spec. For spherical random features it holds the fit.
@@ -153,10 +163,10 @@ impl<T: Real> CudaSketch<T> {
             let (out, first) = (out.range(first, count), first_row + first);
             match &self.map {
                 Kind::Product(product) => {
-                    product.transform::<T>(&self.steps, stream, &inputs, &out, first, buffer, bad_row)
+                    product.transform::<T>(self.steps()?, stream, &inputs, &out, first, buffer, bad_row)
                 }
                 Kind::Cosine(cosine) => {
-                    cosine.transform::<T>(&self.steps, stream, &inputs[0], &out, first, buffer, bad_row)
+                    cosine.transform::<T>(self.steps()?, stream, &inputs[0], &out, first, buffer, bad_row)
                 }
             }
         })
@@ -210,10 +220,10 @@ impl<T: Real> CudaSketch<T> {
             let (cotangent, first) = (part(cotangent), first_row + first);
             match &self.map {
                 Kind::Product(product) => {
-                    product.adjoint::<T>(&self.steps, stream, &inputs, &cotangent, &gradients, first, buffer, bad_row)
+                    product.adjoint::<T>(self.steps()?, stream, &inputs, &cotangent, &gradients, first, buffer, bad_row)
                 }
                 Kind::Cosine(cosine) => cosine.adjoint::<T>(
-                    &self.steps,
+                    self.steps()?,
                     stream,
                     &inputs[0],
                     &cotangent,
@@ -394,10 +404,10 @@ impl<T: Real> CudaSketch<T> {
                 let features = self.features_in(buffer, count);
                 let inputs: Vec<DeviceRows> = inputs.iter().map(|input| input.range(first, count)).collect();
                 self.queue(stream, &inputs, &features, first, &self.bad_row)?;
-                self.steps.add_to_groups(stream, &features, starts, groups, first, sums.at::<f64>(0))
+                self.steps()?.add_to_groups(stream, &features, starts, groups, first, sums.at::<f64>(0))
             })?;
         }
-        self.steps.store_groups(stream, sums.at::<f64>(0), starts, out, bad_row)
+        self.steps()?.store_groups(stream, sums.at::<f64>(0), starts, out, bad_row)
     }
 
     /// A buffer as the features of so many rows.
@@ -465,7 +475,7 @@ impl<T: Real> CudaSketch<T> {
         }
         self.in_blocks(stream, rows, self.spec.features, |first, count, buffer| {
             let repeated = self.features_in(buffer, count);
-            self.steps.repeat_groups(stream, cotangent, starts, first, &repeated)?;
+            self.steps()?.repeat_groups(stream, cotangent, starts, first, &repeated)?;
             let part = |table: &DeviceRows| table.range(first, count);
             let inputs: Vec<DeviceRows> = inputs.iter().map(part).collect();
             let gradients: Vec<DeviceRows> = gradients.iter().map(part).collect();
