@@ -46,6 +46,11 @@ impl SketchArguments {
         self.seed
     }
 
+    /// The file that is read.
+    pub(crate) fn file(&self) -> Option<&PathBuf> {
+        self.spec.as_ref()
+    }
+
     /// The saved sketch, if one is named.
     pub(crate) fn saved(&self) -> Result<Option<Spec>, Failure> {
         self.spec.as_deref().map(read_spec).transpose()

@@ -85,8 +85,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn run_in<T: Real + Element>(arguments: &Arguments) -> Result<(), Failure> {
     let saved = arguments.sketch.saved()?;
+    let mut taken: Vec<&PathBuf> = arguments.inputs.iter().chain(arguments.sketch.file()).collect();
+    output::check_free("--output", &arguments.output, taken.iter().copied())?;
+    taken.push(&arguments.output);
     if let Some(path) = arguments.save_spec.as_deref() {
-        output::check_free("--save-spec", path, arguments.inputs.iter().chain([&arguments.output]))?;
+        output::check_free("--save-spec", path, taken.into_iter())?;
     }
     let mut inputs =
         Inputs::<T>::open(&arguments.inputs, saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice())), &[])?;

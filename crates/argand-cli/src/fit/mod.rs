@@ -50,7 +50,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     };
 
-    let mut taken: Vec<&PathBuf> = arguments.inputs.iter().chain(&validation_paths).collect();
+    let read = arguments.inputs.iter().chain(&validation_paths).chain(arguments.sketch.file());
+    let mut taken: Vec<&PathBuf> = read.collect();
     taken.extend([&training, validation.as_ref().unwrap_or(&training)].map(|dataset| dataset.labels.path()));
     output::check_free("--output", &arguments.output, taken.iter().copied())?;
     taken.push(&arguments.output);

@@ -96,6 +96,10 @@ fn files_that_cannot_be_are_named() {
     let workspace = Workspace::with_table();
     fs::create_dir(workspace.path("folder.csv")).unwrap();
     workspace.write("x.txt", "1,2\n");
+    workspace.succeed("transform x.npy -o out.npy --save-spec s.json --features 8");
+    fs::rename(workspace.path("s.json"), workspace.path("s.csv")).unwrap();
+    workspace.write("y.csv", "0\n1\n");
+    fs::remove_file(workspace.path("out.npy")).unwrap();
     for (arguments, words) in [
         ("transform none.npy -o out.npy", &["none.npy: cannot open"][..]),
         ("transform no/x.csv -o out.npy", &["no/x.csv: cannot open"]),
@@ -113,6 +117,10 @@ fn files_that_cannot_be_are_named() {
         ("transform x.npy -o no/out.npy", &["no/out.npy: the folder no does not exist"]),
         ("transform x.npy -o folder.csv", &["folder.csv: is a folder"]),
         ("transform x.npy -o x.npy/z.csv", &["x.npy/z.csv: cannot write"]),
+        ("transform x.npy -o ./x.npy", &["--output: expected another file than the inputs", "./x.npy"]),
+        ("transform x.npy -o s.csv --spec s.csv", &["--output: expected another file than the inputs", "s.csv"]),
+        ("transform x.npy -o out.npy --spec s.csv --save-spec s.csv", &["--save-spec: expected another file", "s.csv"]),
+        ("fit x.npy --labels y.csv --model ridge -o s.csv --spec s.csv", &["--output: expected another file", "s.csv"]),
         ("transform x.npy -o out.npy --save-spec no/s.json", &["no/s.json: the folder no does not exist"]),
         ("transform x.npy -o out.npy --save-spec out.npy", &["--save-spec: expected another file", "out.npy"]),
         ("transform x.npy -o out.npy --save-spec ./folder.csv/../out.npy", &["--save-spec: expected another file"]),

@@ -142,10 +142,6 @@ fn awkward_but_right() {
     // γ = ν = 0: the kernel is zero, and so are the features.
     workspace.succeed("transform one.csv -o z.npy --features 2 --gamma 0");
     assert_eq!(parse_npy(&workspace.read("z.npy"), "<f4", 1, 2), [0.0, 0.0]);
-    // The output appears after reading ends, so it may replace the input.
-    workspace.succeed("transform names.csv -o expected.csv --features 4");
-    workspace.succeed("transform names.csv -o names.csv --features 4");
-    assert_eq!(workspace.read("names.csv"), workspace.read("expected.csv"));
     // Any name works.
     let name = "ünï \"çødé\" 数.csv";
     fs::copy(workspace.path("one.csv"), workspace.path(name)).unwrap();
