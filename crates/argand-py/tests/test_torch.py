@@ -28,6 +28,7 @@ from argand.torch import (  # noqa: E402
 )
 from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 # What PyTorch deprecates in itself.
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}:torch") for kind in ("FutureWarning", "DeprecationWarning")]
@@ -679,3 +680,57 @@ def test_importing_argand_does_not_import_pytorch():
     import subprocess
 
     subprocess.run([sys.executable, "-c", "import argand, sys; assert 'torch' not in sys.modules"], check=True)
+
+
+# What PyTorch would answer wrongly without a word.
+
+
+def test_forward_mode_of_operators_is_refused(device):
+    sketch, x = layer(), rows(4, 5, device=device, requires_grad=False)
+    want = jvp(sketch, (x,), (x,))[1]
+
+    class Subclass(torch.Tensor):
+        pass
+
+    with FlopCounterMode(display=False), pytest.raises(NotImplementedError, match="forward mode"):
+        jvp(sketch, (x,), (x,))
+    with pytest.raises(NotImplementedError, match="forward mode"):
+        jvp(lambda x: sketch(x.as_subclass(Subclass)), (x,), (x,))
+    torch.compiler.reset()
+    along = lambda x: jvp(sketch, (x,), (x,))[1]
+    with pytest.raises(Exception, match="forward mode"):
+        torch.compile(along, backend="aot_eager", fullgraph=True)(x)
+    close(jvp(sketch, (x,), (x,))[1], want)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_jit_trace(device):
+    sketch, x = layer(), rows(4, 5, device=device, requires_grad=False)
+    close(torch.jit.trace(sketch, x)(x + 1), sketch(x + 1))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_spherical_features_depend_on_directions_alone(device, scale):
+    sketch, x = layer("srf"), rows(4, 5, device=device, dtype=torch.float32, requires_grad=False)
+    close(sketch(x * scale), sketch(x), 1e-5)
+
+
+def test_spherical_features_of_zeros_have_no_gradient(device):
+    x = torch.zeros(2, 5, dtype=torch.float64, device=device, requires_grad=True)
+    (first,) = torch.autograd.grad(layer("srf")(x).sum(), x, create_graph=True)
+    assert (first == 0).all() and first.isfinite().all()
+
+
+def test_spherical_frequencies_outlive_what_asks_first(device):
+    x = rows(3, 5, device=device)
+    second = hessian(lambda x: layer("srf", seed=50)(x).sin().sum())
+    close(second(x.detach()), second(x.detach()))
+    with torch.inference_mode():
+        layer("srf", seed=51)(x)
+    layer("srf", seed=51)(x).sum().backward()
+
+
+def test_layers_do_not_share_what_can_be_changed():
+    one = TensorProductSketch([5, 3], 8, seed=0)
+    TensorProductSketch.from_spec(one.spec).in_features.append(1)
+    assert one(rows(2, 5), rows(2, 3)).shape == (2, 8)

@@ -237,3 +237,59 @@ def test_gradient_sketches_refuse_bad_input():
         GradientSketch.attach(torch.nn.ReLU(), 16)
     with pytest.raises(ValueError, match="module: expected linear layers to sketch, got 0 of 1"):
         GradientSketch.attach(torch.nn.Linear(5, 3), 16, select=lambda *_: False)
+
+
+def test_signed_square_roots_in_half_precision(device):
+    x = torch.tensor([-1e-6, 0.0, 3e-5, 1e-4], device=device)
+    got, want = signed_sqrt(x.half()), x.half().float().sign() * x.half().float().abs().sqrt()
+    torch.testing.assert_close(got.float(), want, rtol=1e-3, atol=1e-6)
+    with pytest.raises(TypeError, match="x: expected a floating-point tensor"):
+        signed_sqrt(torch.arange(3, device=device))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_pooling_of_maps_of_zeros(device, dtype):
+    (x,) = maps(device, 8, dtype=dtype)
+    x = x.detach().clone()
+    x[1] = 0
+    x.requires_grad_()
+    found = CompactBilinearPooling(8, 16, seed=0)(x)
+    assert (found[1] == 0).all()
+    (first,) = torch.autograd.grad(found.sum(), x, create_graph=True)
+    assert first.isfinite().all() and (first[1] == 0).all()
+    if dtype.itemsize > 2:
+        (second,) = torch.autograd.grad(first.square().sum(), x)
+        assert second.isfinite().all()
+
+
+def test_bad_maps_are_named(device):
+    with pytest.raises(ValueError, match="in_channels"):
+        CompactBilinearPooling(0, 16)
+    with pytest.raises(TypeError, match=r"maps\[0\]: expected a tensor, got list"):
+        CompactBilinearPooling(8, 16)([[1.0]])
+
+
+def test_attached_batches_have_one_size(device):
+    net, x = torch.nn.Linear(6, 4, device=device), torch.randn(4, 6, device=device)
+    with GradientSketch.attach(net, 8):
+        net(x).sum().backward()
+        with pytest.raises(RuntimeError, match="expected 4 samples"):
+            net(x[:1]).sum().backward()
+
+
+def test_attached_layers_called_by_keyword(device):
+    net, x = torch.nn.Linear(6, 4, device=device), torch.randn(3, 6, device=device)
+    with GradientSketch.attach(net, 8) as sketches:
+        net(input=x).sum().backward()
+        assert sketches.collect()[""].shape == (3, 8)
+
+
+def test_attached_layers_notice_changed_inputs(device):
+    net = torch.nn.Linear(6, 6, device=device)
+    net.weight.requires_grad_(False)
+    x = torch.randn(3, 6, device=device)
+    with GradientSketch.attach(net, 8):
+        y = net(x)
+        x += 1
+        with pytest.raises(RuntimeError, match="changed in place"):
+            y.sum().backward()

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import pad
 
 from ._kernels import Kernel, compute, compute_vjp, kernel
 
@@ -55,8 +55,22 @@ def vjp(kernel: Kernel, tables: Sequence[Tensor], cotangent: Tensor, group: int)
 
 
 def _is_traced(tensors: Sequence[Tensor]) -> bool:
+    """As :func:`_needs_operator`, for operators without forward derivatives."""
+    traced = _needs_operator(tensors)
+    if traced and forward_ad._current_level >= 0:
+        # PyTorch would take an operator for a constant, and its derivative for zero.
+        raise NotImplementedError(
+            "forward mode (jvp, jacfwd, dual numbers) of a sketch is not supported inside of torch.compile, torch.jit "
+            "and dispatch modes, nor for subclasses of tensors"
+        )
+    return traced
+
+
+def _needs_operator(tensors: Sequence[Tensor]) -> bool:
     """Whether somebody has to see an operator: a compiler, a mode or a subclass of tensors."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return True
+    if torch._C._get_tracing_state() is not None:
         return True
     return any(type(tensor) is not Tensor and type(tensor) is not Parameter for tensor in tensors)
 
@@ -255,11 +269,16 @@ def _curvature(
 def _spherical(kernel: Kernel, x: Tensor, group: int) -> Tensor:
     """Spherical random features, cosines and sines of ⟨ω, x/|x|⟩, from PyTorch's own operators and their derivatives.
 
-    A row of zeros has the features of the origin.
+    A row of zeros has the features of the origin, and the gradient zero.
     """
     wide = x.float() if x.itemsize == 2 else x
-    frequencies = _frequencies_operator(wide, kernel.line) if _is_traced([x]) else kernel.frequencies(wide)
-    angles = normalize(wide, dim=-1, eps=torch.finfo(wide.dtype).tiny) @ frequencies.T
+    frequencies = _frequencies_operator(wide, kernel.line) if _needs_operator([x]) else kernel.frequencies(wide)
+    # The largest number of a row, so that squares neither overflow nor vanish.
+    largest = wide.detach().abs().amax(-1, keepdim=True)
+    nothing = largest == 0
+    scaled = wide / largest.masked_fill(nothing, 1)
+    norms = (scaled.square().sum(-1, keepdim=True) + nothing).sqrt()
+    angles = (scaled / norms).masked_fill(nothing, 0) @ frequencies.T
     found = torch.cat([angles.cos(), angles.sin()], -1) * frequencies.shape[0] ** -0.5
     if group > 1:
         found = found.unflatten(0, (-1, group)).sum(1)

@@ -117,21 +117,33 @@ class AttachedSketches:
     def __init__(self, layers: dict[str, tuple[torch.nn.Linear, GradientSketch]]) -> None:
         self.sketches = {name: sketch for name, (_, sketch) in layers.items()}
         self._found: dict[str, Tensor] = {}
-        self._hooks = [layer.register_forward_hook(self._listen(name)) for name, (layer, _) in layers.items()]
+        self._hooks = [
+            layer.register_forward_hook(self._listen(name), with_kwargs=True) for name, (layer, _) in layers.items()
+        ]
 
     def _listen(self, name: str) -> Callable[..., None]:
-        def forward(_layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            if output.requires_grad:
-                activations = inputs[0].detach()
-                output.register_hook(lambda gradients: self._add(name, activations, gradients))
+        def forward(layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor) -> None:
+            if not output.requires_grad:
+                return
+            activations = (inputs[0] if inputs else named["input"]).detach()
+            # PyTorch itself notices a change if it needs the activations for the weight.
+            version = None if layer.weight.requires_grad else activations._version
+            output.register_hook(lambda gradients: self._add(name, activations, version, gradients))
 
         return forward
 
     @torch.no_grad()
-    def _add(self, name: str, activations: Tensor, gradients: Tensor) -> None:
+    def _add(self, name: str, activations: Tensor, version: int | None, gradients: Tensor) -> None:
+        if version is not None and version != activations._version:
+            raise RuntimeError(f"{name}: the input of this layer was changed in place after the layer was called")
         # Under autocast the input may be wider than the output.
         sketch = self.sketches[name](activations.to(gradients.dtype), gradients.detach())
         before = self._found.get(name)
+        if before is not None and len(before) != len(sketch):
+            raise RuntimeError(
+                f"{name}: expected {len(before)} samples, as in the backward passes since the last collect(), "
+                f"got {len(sketch)}"
+            )
         self._found[name] = sketch if before is None else before + sketch
 
     def collect(self) -> dict[str, Tensor]:

@@ -70,7 +70,9 @@ class Kernel:
         key = (like.device, like.dtype)
         if key not in self._frequencies:
             drawn = _argand.frequencies(self.spec)
-            self._frequencies[key] = torch.from_numpy(drawn).to(like.device, like.dtype)
+            # They outlive the transform of torch.func or the inference mode that asks for them first.
+            with torch.inference_mode(False), torch._C._DisableFuncTorch():
+                self._frequencies[key] = torch.from_numpy(drawn).to(like.device, like.dtype)
         return self._frequencies[key]
 
 

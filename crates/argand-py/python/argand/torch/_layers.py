@@ -346,7 +346,7 @@ class TensorProductSketch(SketchLayer):
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
         layer._adopt(kernel, pool)
-        layer.in_features = kernel.dims
+        layer.in_features = list(kernel.dims)
         return layer
 
     def forward(self, *tensors: Tensor) -> Tensor:

@@ -6,14 +6,26 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from ._layers import PolynomialSketch, TensorProductSketch
 
 
 def signed_sqrt(x: Tensor) -> Tensor:
     """sign(x) √|x|, with the gradient 0 at 0."""
-    return x.sign() * (x.abs() + torch.finfo(x.dtype).tiny).sqrt()
+    if not x.is_floating_point():
+        raise TypeError(f"x: expected a floating-point tensor, got {x.dtype}")
+    wide = _wide(x)
+    return (wide.sign() * (wide.abs() + torch.finfo(wide.dtype).tiny).sqrt()).to(x.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Half precision as float32: its smallest numbers are too large to be added to nothing."""
+    return x.float() if x.itemsize == 2 else x
+
+
+def _unit(x: Tensor) -> Tensor:
+    """x/|x|, and zero for zero, with derivatives of every order there."""
+    return x * (x.square().sum(-1, keepdim=True) + 1e-24).rsqrt()
 
 
 class CompactBilinearPooling(torch.nn.Module):
@@ -67,12 +79,14 @@ class CompactBilinearPooling(torch.nn.Module):
         l2: bool = True,
     ) -> None:
         super().__init__()
-        if isinstance(in_channels, Sequence) and not isinstance(in_channels, str):
-            if len(in_channels) < 2:
-                raise ValueError(f"in_channels: expected one number, or those of two or more maps, got {in_channels}")
-            self.sketch = TensorProductSketch(in_channels, out_features, pool=-2, method=method, seed=seed)
-        else:
-            self.sketch = PolynomialSketch(in_channels, out_features, method=method, seed=seed, pool=-2)
+        several = isinstance(in_channels, Sequence) and not isinstance(in_channels, str)
+        if several and len(in_channels) < 2:
+            raise ValueError(f"in_channels: expected one number, or those of two or more maps, got {in_channels}")
+        kind = TensorProductSketch if several else PolynomialSketch
+        try:
+            self.sketch = kind(in_channels, out_features, method=method, seed=seed, pool=-2)
+        except (TypeError, ValueError) as error:
+            raise type(error)(str(error).replace("in_features", "in_channels")) from None
         self.in_channels = in_channels
         self.out_features = self.sketch.out_features
         self.signed_sqrt = signed_sqrt
@@ -83,6 +97,8 @@ class CompactBilinearPooling(torch.nn.Module):
         if len(maps) != expected:
             raise ValueError(f"maps: expected {expected} feature maps, got {len(maps)}")
         for number, (tensor, channels) in enumerate(zip(maps, self.sketch._kernel.dims)):
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"maps[{number}]: expected a tensor, got {type(tensor).__name__}")
             shape = tuple(tensor.shape)
             if len(shape) < 3 or shape[-3] != channels:
                 message = f"maps[{number}]: expected the shape (*, {channels}, height, width), got {shape}"
@@ -92,9 +108,10 @@ class CompactBilinearPooling(torch.nn.Module):
                     f"maps[{number}]: expected the batch and positions of maps[0], {tuple(maps[0].shape)}, got {shape}"
                 )
         pooled = self.sketch(*(tensor.flatten(-2).transpose(-1, -2) for tensor in maps))
+        found = _wide(pooled)
         if self.signed_sqrt:
-            pooled = signed_sqrt(pooled)
-        return normalize(pooled, dim=-1) if self.l2 else pooled
+            found = signed_sqrt(found)
+        return (_unit(found) if self.l2 else found).to(pooled.dtype)
 
     def extra_repr(self) -> str:
         return f"signed_sqrt={self.signed_sqrt}, l2={self.l2}"
