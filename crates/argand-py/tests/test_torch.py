@@ -734,3 +734,15 @@ def test_layers_do_not_share_what_can_be_changed():
     one = TensorProductSketch([5, 3], 8, seed=0)
     TensorProductSketch.from_spec(one.spec).in_features.append(1)
     assert one(rows(2, 5), rows(2, 3)).shape == (2, 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_transformers_read_tensors_of_the_processor(dtype):
+    x = rows(6, 5, dtype=dtype)
+    sketch = argand.PolynomialSketch(2, n_components=8, random_state=0).fit(x)
+    found = sketch.transform(x)
+    assert found.dtype == (np.float64 if dtype == torch.float64 else np.float32)
+    wide = x.detach().to(torch.float64 if dtype == torch.float64 else torch.float32).numpy()
+    assert (found == sketch.transform(wide)).all()
+    with pytest.raises(TypeError, match="Complex data"):
+        sketch.transform(x.detach().to(torch.complex128))

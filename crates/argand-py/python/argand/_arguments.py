@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from numbers import Integral, Real
@@ -119,6 +120,10 @@ def check_table(X: Any, check: Callable[..., Any] = check_array, name: str = "X"
 
     ``finite=False`` leaves the check for NaN and infinity to the compiled part.
     """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(X, torch.Tensor) and X.layout == torch.strided and not X.is_meta:
+        X = X.detach().resolve_conj().resolve_neg()
+        X = (X.float() if X.dtype in (torch.float16, torch.bfloat16) else X).numpy()
     dtype = getattr(X, "dtype", None)
     if isinstance(dtype, np.dtype):
         if dtype.kind == "c":
