@@ -42,6 +42,7 @@ kernels: $(VENV)/installed
 # scikit-learn and pytest; the package is built for it and left in target/gpu.
 test-gpu: $(VENV)/installed
 	ARGAND_NEEDS_GPU=1 $(CARGO) test --locked --package argand-cuda
+	ARGAND_NEEDS_GPU=1 $(CARGO) test --locked --package argand-learn --features cuda --test engines
 	rm -rf target/gpu
 	$(IN_VENV)maturin build --locked --quiet --out target/gpu --manifest-path $(PACKAGE)/Cargo.toml
 	$(PYTHON) -m zipfile --extract target/gpu/argand-*.whl target/gpu/package

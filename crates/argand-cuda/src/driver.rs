@@ -1,7 +1,7 @@
 //! The CUDA driver, loaded when it is first needed: devices, modules, memory, streams and launches.
 //!
 //! Nothing of CUDA is needed to build or to install. Kernels are PTX text in this crate, which the driver compiles for its GPU and keeps in
-//! its own cache. Unsafe code is here, in `launch.rs` and around cuBLAS; the rest sees memory as [`Buffer`]s and launches as [`Kernel::launch`].
+//! its own cache. Unsafe code is here, in `memory.rs`, in `launch.rs` and around cuBLAS; the rest sees memory as [`Buffer`]s and launches as [`Kernel::launch`].
 
 #![allow(unsafe_code, reason = "the driver is a C library")]
 
@@ -271,16 +271,21 @@ impl Device {
         let Pools { buffers, stream, .. } = self.0.pools;
         // Faster than plain memory, which is taken and freed by one thread after the other.
         // SAFETY: nothing is read before it is written. Other streams can use the memory once this one has been waited for.
-        let allocate = || unsafe {
+        let take = || unsafe {
             let address = result::mem_pool::alloc_async(buffers, bytes.max(1), stream)?;
             result::stream::synchronize(stream)?;
             Ok(address)
         };
-        let address = allocate().or_else(|_| {
+        Ok(Buffer::new(self, self.taken(bytes, take)?, bytes, None))
+    }
+
+    /// Takes memory; if that fails, once more without what is kept.
+    fn taken(&self, bytes: usize, take: impl Fn() -> Result<u64, DriverError>) -> Result<u64, Error> {
+        let again = |_| {
             self.give_back();
-            allocate()
-        });
-        Ok(Buffer::new(self, address.map_err(|error| self.out_of_memory(bytes, error))?, bytes, None))
+            take()
+        };
+        take().or_else(again).map_err(|error| self.out_of_memory(bytes, error))
     }
 
     /// A copy of these numbers in device memory.
@@ -417,12 +422,8 @@ impl Stream {
         self.device.bind()?;
         let device = &self.device;
         // SAFETY: nothing is read before it is written, and the memory is used on this stream alone.
-        let allocate = || unsafe { result::mem_pool::alloc_async(device.0.pools.scratch, bytes.max(1), self.handle) };
-        let address = allocate().or_else(|_| {
-            device.give_back();
-            allocate()
-        });
-        Ok(Buffer::new(device, address.map_err(|error| device.out_of_memory(bytes, error))?, bytes, Some(self.handle)))
+        let take = || unsafe { result::mem_pool::alloc_async(device.0.pools.scratch, bytes.max(1), self.handle) };
+        Ok(Buffer::new(device, device.taken(bytes, take)?, bytes, Some(self.handle)))
     }
 
     /// Copies numbers to the device. Returns once they can be changed again.

@@ -28,13 +28,7 @@ impl CudaEngine {
 
     fn take(&self) -> Result<Algebra, Error> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        match idle {
-            Some(algebra) => Ok(algebra),
-            None => Algebra::find(&self.device)?.ok_or_else(|| Error::Device {
-                device: format!("cuda:{}", self.device.info().number),
-                fault: argand::DeviceFault::Driver("cuBLAS was there and is gone".to_owned()),
-            }),
-        }
+        idle.map_or_else(|| algebra(&self.device), Ok)
     }
 
     fn with<R>(&self, work: impl FnOnce(&Algebra) -> Result<R, Error>) -> Result<R, Error> {
@@ -45,6 +39,14 @@ impl CudaEngine {
     }
 }
 
+/// Another handle, where there was one before.
+fn algebra(device: &Device) -> Result<Algebra, Error> {
+    Algebra::find(device)?.ok_or_else(|| Error::Device {
+        device: format!("cuda:{}", device.info().number),
+        fault: argand::DeviceFault::Driver("cuBLAS was there and is gone".to_owned()),
+    })
+}
+
 impl Engine for CudaEngine {
     fn sketch(&self, drawn: &Drawn) -> Result<EngineSketch, Error> {
         let sketch = Arc::new(CudaSketch::<f32>::new(&self.device, drawn)?);
@@ -52,8 +54,7 @@ impl Engine for CudaEngine {
         let map = Box::new(Shared(Arc::clone(&sketch)));
         let sums = move |more, groups| -> Result<Box<dyn Sums>, Error> {
             // A handle of its own: sums then do not depend on what else runs.
-            let engine = Self { device: device.clone(), idle: Mutex::default() };
-            Ok(Box::new(Products::new(engine.take()?, Arc::clone(&sketch), more, groups)?))
+            Ok(Box::new(Products::new(algebra(&device)?, Arc::clone(&sketch), more, groups)?))
         };
         Ok(EngineSketch { map, sums: Box::new(sums) })
     }

@@ -222,23 +222,22 @@ impl Gram {
     pub(crate) fn with_sums(mut self, rows: u64, sums: Vec<Vec<f64>>, engine: Option<&Arc<dyn Engine>>) -> Self {
         let (dim, columns) = (self.recipe.spec.features, self.targets.columns());
         let row = |packed: &[f64], row: usize| packed[row * (row + 1) / 2..][..=row].to_vec();
+        let mut add = |column: usize, sums: &[f64]| {
+            self.moments.chunks_exact_mut(columns + 1).zip(sums).for_each(|(moments, sum)| moments[column] += sum);
+        };
         self.rows = rows;
         self.engine = engine.cloned();
         let mut products = Vec::with_capacity(sums.len());
         for (group, mut packed) in sums.into_iter().enumerate() {
             let of_ones = row(&packed, dim);
-            self.moments.chunks_exact_mut(columns + 1).zip(&of_ones).for_each(|(moments, sum)| moments[0] += sum);
+            add(0, &of_ones);
             if let Targets::ClassesApart(_) = self.targets {
-                self.moments.chunks_exact_mut(columns + 1).zip(&of_ones).for_each(|(moments, sum)| {
-                    moments[1 + group] = *sum;
-                });
+                add(1 + group, &of_ones);
                 (self.target_sums[group], self.target_squares[group]) = (of_ones[dim], of_ones[dim]);
             } else {
                 for column in 0..columns {
                     let of_target = row(&packed, dim + 1 + column);
-                    self.moments.chunks_exact_mut(columns + 1).zip(&of_target).for_each(|(moments, sum)| {
-                        moments[1 + column] = *sum;
-                    });
+                    add(1 + column, &of_target);
                     self.target_sums[column] = of_target[dim];
                     self.target_squares[column] = of_target[dim + 1 + column];
                 }
