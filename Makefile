@@ -11,7 +11,7 @@ TORCH_VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argand/venv-$(shell \
 	($(PYTHON) --version; cat $(PACKAGE)/requirements.txt $(PACKAGE)/requirements-torch.txt) | sha256sum | cut -c 1-16)
 TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 
-.PHONY: demo data test test-rust test-kernels test-python test-torch test-gpu test-slow kernels bench-gpu wheel bench bench-python instructions figures paper clean
+.PHONY: demo data test test-rust test-kernels test-python test-torch test-gpu sanitize-gpu test-slow kernels bench-gpu wheel bench bench-python instructions figures paper clean
 
 # The sketches at work on handwritten digits.
 demo:
@@ -48,6 +48,14 @@ test-gpu: $(VENV)/installed
 	$(PYTHON) -m zipfile --extract target/gpu/argand-*.whl target/gpu/package
 	cd $(PACKAGE) && ARGAND_NEEDS_GPU=1 PYTHONPATH=$(CURDIR)/target/gpu/package \
 		$(PYTHON) -m pytest --quiet $(TORCH_TESTS)
+
+# The tests of test-gpu under compute-sanitizer, which comes with CUDA's toolkit: memcheck takes a minute, racecheck a good while. ARGS may
+# name some of them (--only 'memcheck .*single') and add those of Python (--python crates/argand-py).
+sanitize-gpu:
+	$(CARGO) test --locked --no-run --package argand-cuda --test gpu
+	$(CARGO) test --locked --no-run --package argand-learn --features cuda --test engines
+	$(PYTHON) scripts/sanitize_gpu.py $$(ls -t target/debug/deps/gpu-* | grep -v '\.d$$' | head -1) \
+		$$(ls -t target/debug/deps/engines-* | grep -v '\.d$$' | head -1) $(ARGS)
 
 # Times on a GPU beside PyTorch, if $(PYTHON) has it, beside the authors' code (if ARGAND_DATA names the folder with reference),
 # and beside copies of the same bytes; writes docs/gpu and docs/gpu.md. With ARGS, which may name sections (methods, backward,

@@ -137,9 +137,21 @@ DEVICE void load(const Arguments& args, int factor, int half, i64 row, i64 end, 
     }
 }
 
-// H D x of one factor and half a slot, into its places. The two warps of a factor come here together.
+// Shares two tasks for each factor among the warps. If a task WAITS once for the whole block, because the halves of a factor overlap, warps
+// without a task in the last round wait, too.
+template <bool WAITS, typename Task>
+DEVICE void each_task(int factors, int warp, Task task) {
+    const int warps = blockDim.x / 32;
+    int now = warp;
+#pragma unroll 1
+    for (; now < 2 * factors; now += warps) task(now / 2, now & 1);
+    if (WAITS && now - warp < 2 * factors) __syncthreads();
+    __syncthreads();
+}
+
+// H D x of one factor and half a slot, into its places.
 template <bool COMPLEX>
-DEVICE void transform(const Arguments& args, float4* slots, int factor, int half, i64 row, i64 end, int warp, int lane) {
+DEVICE void transform(const Arguments& args, float4* slots, int factor, int half, i64 row, i64 end, int lane) {
     float2 a[PER_LANE];
     load<COMPLEX>(args, factor, half, row, end, lane, a);
     transform_own<PER_LANE>(a);
@@ -158,11 +170,11 @@ DEVICE void transform(const Arguments& args, float4* slots, int factor, int half
         }
 #pragma unroll
         for (int part = 0; part < PER_LANE / 32; part++) transform_own<32>(a + 32 * part);
-        // Places overlap both warps' planes.
-        asm volatile("bar.sync %0, 64;" ::"r"(1 + (warp >> 1)) : "memory");
     } else {
         transform_across(a, lane);
     }
+    // Places overlap both halves' planes.
+    if (PER_LANE >= 32) __syncthreads();
     each_place(args, factor, lane, [&](int k, u16 place) { *(float2*)((char*)(own + half) + place) = a[k]; });
 }
 
@@ -177,9 +189,6 @@ DEVICE float4 slot(const float4* slots, u16 at) { return *(const float4*)((const
 
 template <bool COMPLEX>
 DEVICE void all_transforms(const Arguments& args, float4* slots, i64 row, i64 end, int warp, int lane) {
-#pragma unroll 1
-    for (int task = warp; task < 2 * args.factors; task += blockDim.x / 32) {
-        transform<COMPLEX>(args, slots, task / 2, task & 1, row, end, warp, lane);
-    }
-    __syncthreads();
+    each_task<(PER_LANE >= 32)>(
+        args.factors, warp, [&](int factor, int half) { transform<COMPLEX>(args, slots, factor, half, row, end, lane); });
 }

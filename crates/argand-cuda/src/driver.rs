@@ -16,6 +16,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
 use cudarc::driver::{CudaContext, DriverError, result};
 
 use crate::blas;
+use crate::kernels;
 use crate::launch::Kernel;
 use crate::memory::{Buffer, Pinned, Plain, Returned, View};
 
@@ -28,7 +29,7 @@ struct Inner {
     info: DeviceInfo,
     pools: Pools,
     returned: Returned,
-    modules: Mutex<HashMap<&'static str, Module>>,
+    modules: Mutex<HashMap<String, Module>>,
     /// Handles of cuBLAS that nobody is using.
     blas: Mutex<Vec<blas::Handle>>,
 }
@@ -320,15 +321,21 @@ impl Device {
 
     /// A kernel of one of the crate's modules, which is loaded on first use.
     pub(crate) fn kernel(&self, module: &str, name: &str) -> Result<Kernel, Error> {
-        let Some((module, text)) = crate::kernels::module(module) else {
-            unreachable!("only the crate's own modules are asked for")
-        };
+        self.kernel_of(module.to_owned(), name, || text_of(module).to_owned())
+    }
+
+    /// A kernel without the others of its module: large ones take the driver long to compile.
+    pub(crate) fn kernel_alone(&self, module: &str, name: &str) -> Result<Kernel, Error> {
+        self.kernel_of(format!("{module} {name}"), name, || kernels::alone(text_of(module), name))
+    }
+
+    fn kernel_of(&self, module: String, name: &str, text: impl Fn() -> String) -> Result<Kernel, Error> {
         self.bind()?;
         let mut modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded = if let Some(loaded) = modules.get(module) {
+        let loaded = if let Some(loaded) = modules.get(&module) {
             *loaded
         } else {
-            let text = CString::new(text).unwrap_or_else(|_| unreachable!("PTX has no zero bytes"));
+            let text = CString::new(text()).unwrap_or_else(|_| unreachable!("PTX has no zero bytes"));
             // SAFETY: the image is PTX text that ends with a zero.
             let handle = unsafe { result::module::load_data(text.as_ptr().cast()) };
             let loaded = Module(handle.map_err(|error| self.failed(error))?);
@@ -340,6 +347,10 @@ impl Device {
         let handle = unsafe { result::module::get_function(loaded.0, name) }.map_err(|error| self.failed(error))?;
         Ok(Kernel::new(self, handle))
     }
+}
+
+fn text_of(module: &str) -> &'static str {
+    kernels::text(module).unwrap_or_else(|| unreachable!("only the crate's own modules are asked for"))
 }
 
 impl Pools {

@@ -6,9 +6,18 @@ macro_rules! modules {
     };
 }
 
-/// The name of a module as it is listed, and its text.
-pub(crate) fn module(name: &str) -> Option<(&'static str, &'static str)> {
-    MODULES.iter().copied().find(|(listed, _)| *listed == name)
+/// The text of a module.
+pub(crate) fn text(module: &str) -> Option<&'static str> {
+    MODULES.iter().find(|(listed, _)| *listed == module).map(|&(_, text)| text)
+}
+
+/// The text of one kernel: the head of its module, and itself.
+pub(crate) fn alone(text: &str, kernel: &str) -> String {
+    const ENTRY: &str = ".visible .entry ";
+    let begin = text.find(&format!("{ENTRY}{kernel}(")).unwrap_or_else(|| unreachable!("a kernel of this module"));
+    let end = text[begin + 1..].find(ENTRY).map_or(text.len(), |at| begin + 1 + at);
+    let head = text.find(ENTRY).unwrap_or(begin);
+    [&text[..head], &text[begin..end]].concat()
 }
 
 /// Name and text of every module.
@@ -39,3 +48,20 @@ const MODULES: &[(&str, &str)] = modules![
     "tensor_sketch_12",
     "tensor_sketch_13",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_by_themselves_are_their_module() {
+        for (name, text) in MODULES {
+            let names: Vec<&str> =
+                text.split(".visible .entry ").skip(1).filter_map(|part| part.split('(').next()).collect();
+            assert!(!names.is_empty(), "{name}");
+            let head = text.find(".visible .entry ").expect("kernels");
+            let kernels: String = names.iter().map(|kernel| alone(text, kernel)[head..].to_owned()).collect();
+            assert_eq!(kernels, text[head..], "{name}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "the driver is a C library")]
 
 use std::ffi::c_void;
+use std::sync::OnceLock;
 
 use argand::Error;
 use cudarc::driver::result;
@@ -93,6 +94,56 @@ impl Kernel {
             )
         }
         .map_err(|error| self.device.failed(error))
+    }
+}
+
+/// A large kernel that is loaded when it is first needed.
+#[derive(Debug)]
+pub(crate) struct Lazy {
+    module: String,
+    name: &'static str,
+    shared: usize,
+    threads: usize,
+    loaded: OnceLock<(Kernel, usize)>,
+}
+
+impl Lazy {
+    /// A kernel that is launched in blocks of so many threads with so many bytes of shared memory each.
+    pub(crate) fn new(module: &str, name: &'static str, shared: usize, threads: usize) -> Self {
+        Self { module: module.to_owned(), name, shared, threads, loaded: OnceLock::new() }
+    }
+
+    /// Threads of a block.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The kernel, and the blocks that the device runs at once.
+    pub(crate) fn get(&self, device: &Device) -> Result<(&Kernel, usize), Error> {
+        if self.loaded.get().is_none() {
+            let kernel = device.kernel_alone(&self.module, self.name)?.with_shared(self.shared)?;
+            let blocks = device.info().multiprocessors * kernel.blocks_at_once(self.threads)?;
+            // If another thread was faster, its kernel is the same.
+            let _ = self.loaded.set((kernel, blocks));
+        }
+        let (kernel, blocks) = self.loaded.get().unwrap_or_else(|| unreachable!("it was just loaded"));
+        Ok((kernel, *blocks))
+    }
+
+    /// Queues as many blocks as there is work for, or as run at once.
+    pub(crate) fn launch(&self, stream: &Stream, work: usize, arguments: &mut [*mut c_void]) -> Result<(), Error> {
+        let (kernel, blocks) = self.get(stream.device())?;
+        kernel.launch(stream, Shape { grid: [work.min(blocks), 1], threads: self.threads }, arguments)
+    }
+
+    /// Queues this many blocks.
+    pub(crate) fn launch_all(
+        &self,
+        stream: &Stream,
+        grid: [usize; 2],
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), Error> {
+        self.get(stream.device())?.0.launch(stream, Shape { grid, threads: self.threads }, arguments)
     }
 }
 

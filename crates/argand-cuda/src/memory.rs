@@ -261,6 +261,8 @@ unsafe impl Plain for u32 {}
 // SAFETY: a number.
 unsafe impl Plain for u64 {}
 // SAFETY: a number.
+unsafe impl Plain for i32 {}
+// SAFETY: a number.
 unsafe impl Plain for i64 {}
 // SAFETY: a number.
 unsafe impl Plain for f32 {}

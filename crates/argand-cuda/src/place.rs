@@ -6,7 +6,7 @@
 //! known when a sketch is drawn. A local search moves values between groups of banks until few collide.
 
 /// Groups of banks, and lanes that read at a time.
-const BANKS: usize = 8;
+pub(crate) const BANKS: usize = 8;
 
 /// From one slot of a group of banks to the next.
 const STEP: u16 = 8;
@@ -14,9 +14,9 @@ const STEP: u16 = 8;
 /// Random exchanges tried per value.
 const TRIES: usize = 500;
 
-/// The slot of every value, for outputs `sampled` that lanes read four at a time each, and values that are stored together.
-pub(crate) fn places(values: usize, sampled: &[u32], stores: Vec<Vec<usize>>, seed: u64) -> Vec<u16> {
-    let mut search = Search::new(values, reads(sampled).into_iter().chain(stores));
+/// The slot of every value, where these values are accessed together.
+pub(crate) fn places(values: usize, accesses: Vec<Vec<usize>>, seed: u64) -> Vec<u16> {
+    let mut search = Search::new(values, accesses.into_iter());
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut below = |limit: usize| {
         // xorshift64*: quality does not matter here, speed does.
@@ -50,8 +50,8 @@ fn passes(slots: &[u16], sampled: &[u32]) -> f64 {
     total as f64 / reads.len() as f64
 }
 
-/// The values read by eight lanes at a time: lane l reads output 4 l + q in its q-th gather.
-fn reads(sampled: &[u32]) -> Vec<Vec<usize>> {
+/// The values of these outputs that eight lanes read at a time: lane l reads output 4 l + q in its q-th gather.
+pub(crate) fn reads(sampled: &[u32]) -> Vec<Vec<usize>> {
     let lines = sampled.chunks(4 * BANKS);
     lines
         .flat_map(|line| (0..4).map(|q| line.iter().skip(q).step_by(4).map(|&value| value as usize).collect()))
@@ -144,7 +144,7 @@ mod tests {
     fn every_value_has_a_slot_of_its_own() {
         for values in [32_u16, 1024, 2048] {
             let sampled: Vec<u32> = sampled().into_iter().filter(|&value| value < u32::from(values)).collect();
-            let mut slots = places(usize::from(values), &sampled, Vec::new(), 1);
+            let mut slots = places(usize::from(values), reads(&sampled), 1);
             slots.sort_unstable();
             assert!(slots.iter().copied().eq(0..values));
         }
@@ -154,7 +154,7 @@ mod tests {
     fn the_search_leaves_few_collisions() {
         let sampled = sampled();
         let before = passes(&Search::new(1024, reads(&sampled).into_iter()).slots(), &sampled);
-        let after = passes(&places(1024, &sampled, Vec::new(), 1), &sampled);
+        let after = passes(&places(1024, reads(&sampled), 1), &sampled);
         assert!(before > 2.4 && after < 1.75, "{before} {after}");
     }
 }

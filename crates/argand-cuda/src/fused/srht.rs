@@ -1,6 +1,7 @@
 //! The host side of `srht.cu`: flat products of SRHTs in one pass.
 
-use std::sync::OnceLock;
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
 
 use argand::draw::{Hadamard, Product, Values};
 use argand::{Error, Field, InputDims, Scalar, Spec};
@@ -8,9 +9,9 @@ use rayon::prelude::*;
 
 use super::{AdjointCall, Call, MOST_TABLES, Table, flat, narrow};
 use crate::driver::{Device, Stream};
-use crate::launch::{Kernel, Shape, arguments};
+use crate::launch::{Lazy, arguments};
 use crate::memory::{Buffer, View};
-use crate::place::places;
+use crate::place::{BANKS, places, reads};
 use crate::view::Element;
 
 /// As in the kernel: the most warps of a block, and for the longest rows.
@@ -19,6 +20,8 @@ const MOST_WARPS: [usize; 2] = [8, 6];
 const POOLED_STEPS: usize = 4;
 /// The most factors of an adjoint.
 const MOST_ADJOINT_FACTORS: usize = 8;
+/// Outputs that a round of the adjoint passes over, for each thread, before it gives up being full.
+const FARTHEST: usize = 4;
 /// log₂ of the padded dimensions there are kernels for.
 const SMALLEST: u32 = 5;
 const LARGEST: u32 = 11;
@@ -26,29 +29,40 @@ const LARGEST: u32 = 11;
 /// A flat product of SRHTs in one pass.
 #[derive(Debug)]
 pub(crate) struct Srht {
-    features: Kernel,
+    features: Lazy,
     /// The same for aligned `f32`, real and imaginary parts apart.
-    plain: Kernel,
-    pooled: Kernel,
-    /// Blocks that run at once.
-    blocks: usize,
-    threads: usize,
-    pooled_threads: usize,
+    plain: Lazy,
+    pooled: Lazy,
+    /// Blocks that the outputs of pooled features are shared among.
+    pooled_parts: usize,
     /// The memory that `arguments` points to.
     _tables: [Buffer; 3],
     complex: bool,
     outputs: usize,
     root_coef0: f32,
     arguments: Arguments,
-    /// The adjoint and the blocks that run at once, where it fits: loaded when it is first needed.
+    /// The adjoint, where it fits.
     adjoint: Option<Adjoint>,
 }
 
 #[derive(Debug)]
 struct Adjoint {
-    module: String,
-    shared: usize,
-    kernel: OnceLock<(Kernel, usize)>,
+    kernel: Lazy,
+    factors: Vec<Arc<Hadamard>>,
+    /// Values that each of them samples from.
+    values: usize,
+    seed: u64,
+    /// Made when first needed.
+    tables: OnceLock<AdjointTables>,
+}
+
+/// The tables of the adjoint: as those of features, for outputs in the order in which they are added.
+#[derive(Debug)]
+struct AdjointTables {
+    places: Buffer,
+    gathered: Buffer,
+    order: Buffer,
+    rounds: usize,
 }
 
 /// `AdjointArguments` in the kernel, field by field.
@@ -58,6 +72,8 @@ struct AdjointArguments {
     call: Arguments,
     gradients: [Table; MOST_TABLES],
     groups: i64,
+    order: u64,
+    rounds: i32,
     gradient_element: i32,
 }
 
@@ -91,8 +107,7 @@ struct Arguments {
 impl Srht {
     /// The sketch in one pass, if it is flat, made of SRHTs alone, and small enough for shared memory.
     pub(super) fn new<'a>(device: &Device, spec: &Spec, product: &'a Product) -> Result<Option<Self>, Error> {
-        let hadamard =
-            |values: &'a Values| if let Values::Hadamard(hadamard) = values { Some(&**hadamard) } else { None };
+        let hadamard = |values: &'a Values| if let Values::Hadamard(hadamard) = values { Some(hadamard) } else { None };
         let (Some((factors, draw)), Some(method)) = (flat(product, hadamard), spec.method.product()) else {
             return Ok(None);
         };
@@ -110,25 +125,37 @@ impl Srht {
             return Ok(None);
         }
         let (module, complex) = (format!("srht_{log}"), draw.complex);
-        let kernel =
-            |real, with_parts| device.kernel(&module, if complex { with_parts } else { real })?.with_shared(shared);
-        let features = kernel("features_real", "features_complex")?;
-        let plain = kernel("features_real_plain", "features_complex_plain")?;
-        let pooled = kernel("pooled_real", "pooled_complex")?;
-
-        let adjoint_fits = 2 * shared <= device.info().shared_memory
-            && factors.len() <= MOST_ADJOINT_FACTORS
-            && apart(&factors, 1 << log);
-        let adjoint = adjoint_fits.then(|| Adjoint {
-            module: format!("srht_adjoint_{log}"),
-            shared: 2 * shared,
-            kernel: OnceLock::new(),
-        });
-        let layout = Layout::of(&factors, 1 << log, outputs, spec.seed);
         // Two warps transform a factor, all factors at once if there are few.
         let pooled_threads = 32 * MOST_WARPS[usize::from(log == LARGEST)];
         let threads = pooled_threads.min(64 * factors.len());
-        let blocks = device.info().multiprocessors * features.blocks_at_once(threads)?;
+        let kernel =
+            |names: [&'static str; 2], threads| Lazy::new(&module, names[usize::from(complex)], shared, threads);
+        let features = kernel(["features_real", "features_complex"], threads);
+        let plain = kernel(["features_real_plain", "features_complex_plain"], threads);
+        let pooled = kernel(["pooled_real", "pooled_complex"], pooled_threads);
+        let pooled_parts = outputs.div_ceil(4).div_ceil(POOLED_STEPS * pooled_threads);
+        let adjoint_fits = 2 * shared <= device.info().shared_memory && factors.len() <= MOST_ADJOINT_FACTORS;
+        let adjoint = adjoint_fits.then(|| Adjoint {
+            // A round that adds to a quarter of the values is soon full.
+            kernel: Lazy::new(
+                &format!("srht_adjoint_{log}"),
+                match (complex, factors.len()) {
+                    (false, 2) => "adjoint_real_2",
+                    (false, 3) => "adjoint_real_3",
+                    (false, _) => "adjoint_real",
+                    (true, 2) => "adjoint_complex_2",
+                    (true, 3) => "adjoint_complex_3",
+                    (true, _) => "adjoint_complex",
+                },
+                2 * shared,
+                ((1 << log) / 4).clamp(64, pooled_threads),
+            ),
+            factors: factors.iter().map(|&factor| Arc::clone(factor)).collect(),
+            values: 1 << log,
+            seed: spec.seed,
+            tables: OnceLock::new(),
+        });
+        let layout = Layout::of(&factors, 1 << log, outputs, spec.seed);
         let turns = device.upload(&layout.turns)?;
         let places = device.upload(&layout.places)?;
         let gathered = device.upload(&layout.gathered)?;
@@ -159,9 +186,7 @@ impl Srht {
             features,
             plain,
             pooled,
-            blocks,
-            threads,
-            pooled_threads,
+            pooled_parts,
             _tables: [turns, places, gathered],
             complex,
             outputs,
@@ -169,6 +194,11 @@ impl Srht {
             arguments,
             adjoint,
         }))
+    }
+
+    /// Rows that lie side by side in shared memory.
+    fn rows_at_once(&self) -> usize {
+        if self.complex { 2 } else { 4 }
     }
 
     fn arguments(&self, call: &Call<'_>) -> Arguments {
@@ -192,10 +222,9 @@ impl Srht {
     /// Queues the features of all rows.
     pub(super) fn transform(&self, stream: &Stream, call: &Call<'_>) -> Result<(), Error> {
         let arguments = self.arguments(call);
-        let blocks = call.out.rows.div_ceil(if self.complex { 2 } else { 4 }).min(self.blocks);
         let plain = arguments.aligned == 1 && call.out.element == Element::F32 && arguments.interleaved == 0;
         let kernel = if plain { &self.plain } else { &self.features };
-        kernel.launch(stream, Shape { grid: [blocks, 1], threads: self.threads }, arguments!(arguments))
+        kernel.launch(stream, call.out.rows.div_ceil(self.rows_at_once()), arguments!(arguments))
     }
 
     /// Queues the adjoint; `false` if there is no kernel for it.
@@ -205,46 +234,98 @@ impl Srht {
         if call.gradients.iter().any(|gradient| gradient.element != element) {
             return Ok(false);
         }
-        // Blocks of the same size as for pooled features: there is much to do for each row.
-        let threads = self.pooled_threads;
-        let (kernel, blocks) = match adjoint.kernel.get() {
-            Some(loaded) => loaded,
-            None => {
-                let name = if self.complex { "adjoint_complex" } else { "adjoint_real" };
-                let kernel = stream.device().kernel(&adjoint.module, name)?.with_shared(adjoint.shared)?;
-                let blocks = stream.device().info().multiprocessors * kernel.blocks_at_once(threads)?;
-                adjoint.kernel.get_or_init(|| (kernel, blocks))
-            }
+        let tables = adjoint.tables(stream.device())?;
+        let of_features = Arguments {
+            places: tables.places.address(),
+            gathered: tables.gathered.address(),
+            outputs_padded: narrow(tables.order.bytes() / size_of::<i32>()),
+            starts: call.groups.map_or(0, |(starts, _)| starts.0),
+            ..self.arguments(&call.features)
         };
-        let rows = call.features.inputs.first().map_or(0, |input| input.rows);
         let arguments = AdjointArguments {
-            call: Arguments { starts: call.groups.map_or(0, |(starts, _)| starts.0), ..self.arguments(&call.features) },
+            call: of_features,
             gradients: Table::of(call.gradients, 0.0),
             groups: call.groups.map_or(0, |(_, groups)| groups as i64),
+            order: tables.order.address(),
+            rounds: narrow(tables.rounds),
             gradient_element: element.code(),
         };
-        let blocks = rows.div_ceil(if self.complex { 2 } else { 4 }).min(*blocks);
-        kernel.launch(stream, Shape { grid: [blocks, 1], threads }, arguments!(arguments))?;
+        let rows = call.features.inputs.first().map_or(0, |input| input.rows);
+        adjoint.kernel.launch(stream, rows.div_ceil(self.rows_at_once()), arguments!(arguments))?;
         Ok(true)
     }
 
     /// Queues the sums of the features of groups of rows; `starts` has one more entry than there are groups.
     pub(super) fn transform_pooled(&self, stream: &Stream, call: &Call<'_>, starts: View) -> Result<(), Error> {
         let arguments = Arguments { starts: starts.0, ..self.arguments(call) };
-        let parts = self.outputs.div_ceil(4).div_ceil(POOLED_STEPS * self.pooled_threads);
-        let shape = Shape { grid: [call.out.rows, parts], threads: self.pooled_threads };
-        self.pooled.launch(stream, shape, arguments!(arguments))
+        self.pooled.launch_all(stream, [call.out.rows, self.pooled_parts], arguments!(arguments))
     }
 }
 
-/// Whether every so many neighbouring outputs sample different values of each factor.
-fn apart(factors: &[&Hadamard], length: usize) -> bool {
-    factors.iter().all(|factor| {
-        factor.sampled.chunks(length).all(|outputs| {
-            let mut seen = vec![false; length];
-            outputs.iter().all(|&value| !std::mem::replace(&mut seen[value as usize], true))
-        })
-    })
+impl Adjoint {
+    fn tables(&self, device: &Device) -> Result<&AdjointTables, Error> {
+        if let Some(tables) = self.tables.get() {
+            return Ok(tables);
+        }
+        let (values, threads) = (self.values, self.kernel.threads());
+        let sampled: Vec<&[u32]> = self.factors.iter().map(|factor| &factor.sampled[..]).collect();
+        let order = in_rounds(&sampled, values, threads);
+        let parts: Vec<(Vec<u16>, Vec<u16>)> = sampled
+            .par_iter()
+            .map(|sampled| {
+                let value = |output: i32| usize::try_from(output).ok().map(|output| sampled[output] as usize);
+                let added = order.chunks(BANKS).map(|lanes| lanes.iter().filter_map(|&output| value(output)).collect());
+                let slots = places(values, added.chain(stores(values)).collect(), self.seed);
+                let gathered = order.iter().map(|&output| value(output).map_or(0, |value| BYTES * slots[value]));
+                (in_lanes(&slots), gathered.collect())
+            })
+            .collect();
+        let (places, gathered): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        let tables = AdjointTables {
+            places: device.upload(&places.concat())?,
+            gathered: device.upload(&gathered.concat())?,
+            rounds: order.len() / threads,
+            order: device.upload(&order)?,
+        };
+        // If another thread was faster, its tables are the same.
+        Ok(self.tables.get_or_init(|| tables))
+    }
+}
+
+/// Marks a thread without an output.
+const NONE: i32 = -1;
+
+/// Outputs in rounds of one for each thread, so that those of a round sample different values of every factor. Neighbours stay close to each other.
+fn in_rounds(sampled: &[&[u32]], values: usize, threads: usize) -> Vec<i32> {
+    let outputs = sampled.first().map_or(0, |sampled| sampled.len());
+    let mut order = Vec::with_capacity(outputs + threads);
+    let mut waiting: VecDeque<usize> = (0..outputs).collect();
+    let mut put_off = Vec::new();
+    // The last round in which a value was taken, for each factor.
+    let mut taken = vec![0; sampled.len() * values];
+    for round in 1.. {
+        let end = round * threads;
+        while let Some(output) = waiting.pop_front() {
+            let places =
+                || sampled.iter().enumerate().map(|(factor, sampled)| factor * values + sampled[output] as usize);
+            if places().any(|place| taken[place] == round) {
+                put_off.push(output);
+            } else {
+                places().for_each(|place| taken[place] = round);
+                order.push(narrow(output));
+            }
+            // Who has been put off comes first in the next round; a long search would take neighbours apart.
+            if order.len() == end || put_off.len() == FARTHEST * threads {
+                break;
+            }
+        }
+        order.resize(end, NONE);
+        put_off.drain(..).rev().for_each(|output| waiting.push_front(output));
+        if waiting.is_empty() {
+            break;
+        }
+    }
+    order
 }
 
 /// The tables of the kernel.
@@ -257,9 +338,8 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(factors: &[&Hadamard], padded: usize, outputs: usize, seed: u64) -> Self {
-        let per_lane = padded / 32;
-        let words = per_lane.div_ceil(32);
+    fn of(factors: &[&Arc<Hadamard>], padded: usize, outputs: usize, seed: u64) -> Self {
+        let words = (padded / 32).div_ceil(32);
         // Outputs past the last repeat it, and are not written.
         let whole = outputs.next_multiple_of(4);
         let mut turns = vec![0_u32; factors.len() * words * 64];
@@ -274,20 +354,8 @@ impl Layout {
                     word[32 + lane] |= u32::from(turn >> 1 & 1) << (number % 32);
                 }
                 let sampled: Vec<u32> = (0..whole).map(|output| factor.sampled[output.min(outputs - 1)]).collect();
-                // Lanes hold 32 neighbours, or every 32nd value, after the last level.
-                let held = |lane: usize, number: usize| {
-                    if per_lane >= 32 { lane * per_lane + number } else { 32 * number + lane }
-                };
-                let stores = (0..per_lane)
-                    .flat_map(|number| [0, 16].map(|lane| (lane..lane + 16).map(|lane| held(lane, number)).collect()));
-                let slots = places(padded, &sampled, stores.collect(), seed);
-                let at_once = per_lane.min(4);
-                let order = (0..per_lane / at_once).flat_map(|step| {
-                    (0..32).flat_map(move |lane| (0..at_once).map(move |within| (lane, step * at_once + within)))
-                });
-                // Sixteen bytes a slot.
-                let places = order.map(|(lane, number)| 16 * slots[held(lane, number)]).collect();
-                (places, sampled.iter().map(|&value| 16 * slots[value as usize]).collect())
+                let slots = places(padded, reads(&sampled).into_iter().chain(stores(padded)).collect(), seed);
+                (in_lanes(&slots), sampled.iter().map(|&value| BYTES * slots[value as usize]).collect())
             })
             .collect();
         let (places, gathered): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
@@ -301,6 +369,75 @@ impl Layout {
             // The kernel looks one factor ahead.
             gathered: gathered.into_iter().chain([vec![0; whole]]).flatten().collect(),
             period,
+        }
+    }
+}
+
+/// Bytes of a slot.
+const BYTES: u16 = 16;
+
+/// The value that a lane holds as its `number`-th after the last level: 32 neighbours, or every 32nd.
+fn held(values: usize, lane: usize, number: usize) -> usize {
+    let per_lane = values / 32;
+    if per_lane >= 32 { lane * per_lane + number } else { 32 * number + lane }
+}
+
+/// The values that sixteen lanes store together.
+fn stores(values: usize) -> impl Iterator<Item = Vec<usize>> {
+    (0..values / 32).flat_map(move |number| {
+        [0, 16].map(|first| (first..first + 16).map(|lane| held(values, lane, number)).collect())
+    })
+}
+
+/// Where the values of each lane lie, in bytes: [number / 4][lane][number % 4].
+fn in_lanes(slots: &[u16]) -> Vec<u16> {
+    let per_lane = slots.len() / 32;
+    let at_once = per_lane.min(4);
+    let order = (0..per_lane / at_once)
+        .flat_map(|step| (0..32).flat_map(move |lane| (0..at_once).map(move |within| (lane, step * at_once + within))));
+    order.map(|(lane, number)| BYTES * slots[held(slots.len(), lane, number)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_hold_every_output_once_and_no_value_twice() {
+        for (values, outputs, factors, threads) in
+            [(1024, 4096, 3, 256), (1024, 4096, 7, 256), (32, 1000, 4, 64), (64, 5, 1, 64)]
+        {
+            let sampled: Vec<Vec<u32>> = (0..factors)
+                .map(|factor: u64| {
+                    let mut state = factor + 1;
+                    let mut next = || {
+                        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        u32::try_from((state >> 33) % values as u64).expect("a value")
+                    };
+                    (0..outputs).map(|_| next()).collect()
+                })
+                .collect();
+            let sampled: Vec<&[u32]> = sampled.iter().map(Vec::as_slice).collect();
+            let order = in_rounds(&sampled, values, threads);
+            let mut listed: Vec<usize> = order.iter().filter_map(|&output| usize::try_from(output).ok()).collect();
+            for round in order.chunks(threads) {
+                assert_eq!(round.len(), threads);
+                for sampled in &sampled {
+                    let mut seen: Vec<u32> = round
+                        .iter()
+                        .filter_map(|&output| sampled.get(usize::try_from(output).ok()?).copied())
+                        .collect();
+                    let before = seen.len();
+                    seen.sort_unstable();
+                    seen.dedup();
+                    assert_eq!(seen.len(), before);
+                }
+            }
+            listed.sort_unstable();
+            assert!(listed.into_iter().eq(0..outputs));
+            if values == 1024 {
+                assert!(order.len() < 3 * outputs / 2, "{} threads for {outputs} outputs", order.len());
+            }
         }
     }
 }

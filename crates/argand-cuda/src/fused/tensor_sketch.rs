@@ -6,7 +6,7 @@ use argand::{Error, Field, InputDims, Scalar, Spec};
 use super::{Call, MOST_TABLES, Table, flat, narrow};
 use crate::driver::{Device, Stream};
 use crate::fourier::turn;
-use crate::launch::{Kernel, Shape, arguments};
+use crate::launch::{Lazy, arguments};
 use crate::memory::{Buffer, View};
 use crate::operator::positions;
 
@@ -24,12 +24,8 @@ const LARGEST: u32 = 13;
 /// A flat TensorSketch in one pass.
 #[derive(Debug)]
 pub(crate) struct TensorSketch {
-    features: Kernel,
-    pooled: Kernel,
-    /// Blocks that run at once.
-    blocks: usize,
-    threads: usize,
-    pooled_threads: usize,
+    features: Lazy,
+    pooled: Lazy,
     /// Transforms that a block computes side by side.
     teams: usize,
     complex: bool,
@@ -91,14 +87,13 @@ impl TensorSketch {
             return Ok(None);
         }
         let (module, complex) = (format!("tensor_sketch_{log}"), draw.complex);
-        let kernel =
-            |real, with_parts| device.kernel(&module, if complex { with_parts } else { real })?.with_shared(shared);
-        let features = kernel("features_real", "features_complex")?;
-        let pooled = kernel("pooled_real", "pooled_complex")?;
         let pooled_threads = lanes * teams;
         // A thread of the largest plays two lanes.
         let threads = if log == LARGEST { pooled_threads / 2 } else { pooled_threads };
-        let blocks = device.info().multiprocessors * features.blocks_at_once(threads)?;
+        let kernel =
+            |names: [&'static str; 2], threads| Lazy::new(&module, names[usize::from(complex)], shared, threads);
+        let features = kernel(["features_real", "features_complex"], threads);
+        let pooled = kernel(["pooled_real", "pooled_complex"], pooled_threads);
 
         let codes = device.upload(&tables.codes)?;
         let list_starts = device.upload(&tables.list_starts)?;
@@ -132,9 +127,6 @@ impl TensorSketch {
         Ok(Some(Self {
             features,
             pooled,
-            blocks,
-            threads,
-            pooled_threads,
             teams,
             complex,
             root_coef0: f32::from_f64(spec.kernel.coef0.sqrt()),
@@ -161,16 +153,14 @@ impl TensorSketch {
     pub(super) fn transform(&self, stream: &Stream, call: &Call<'_>) -> Result<(), Error> {
         let arguments = self.arguments(call);
         let at_once = self.teams * if self.complex { 1 } else { 2 };
-        let blocks = call.out.rows.div_ceil(at_once).min(self.blocks);
-        self.features.launch(stream, Shape { grid: [blocks, 1], threads: self.threads }, arguments!(arguments))
+        self.features.launch(stream, call.out.rows.div_ceil(at_once), arguments!(arguments))
     }
 
     /// Queues the sums of the features of groups of rows; `starts` has one more entry than there are groups.
     pub(super) fn transform_pooled(&self, stream: &Stream, call: &Call<'_>, starts: View) -> Result<(), Error> {
         let groups = call.out.rows;
         let arguments = Arguments { starts: starts.0, groups: groups as i64, ..self.arguments(call) };
-        let blocks = groups.div_ceil(self.teams);
-        self.pooled.launch(stream, Shape { grid: [blocks, 1], threads: self.pooled_threads }, arguments!(arguments))
+        self.pooled.launch_all(stream, [groups.div_ceil(self.teams), 1], arguments!(arguments))
     }
 }
 
