@@ -614,6 +614,13 @@ def test_layers_refuse_bad_arguments():
         TensorProductSketch([5, 3], 8, method="srf")
 
 
+def test_integers_of_numpy_are_integers():
+    layer = PolynomialSketch(np.int64(5), np.int32(8), degree=np.uint8(2), seed=np.int64(3), pool=np.int64(1))
+    assert layer.spec == PolynomialSketch(5, 8, degree=2, seed=3).spec
+    assert layer(rows(2, 4, 5)).shape == (2, 8)
+    assert TensorProductSketch(np.array([5, 3]), 8).in_features == [5, 3]
+
+
 def test_pool_is_a_leading_dimension():
     for pool in (1, -1, 2, -3):
         with pytest.raises(

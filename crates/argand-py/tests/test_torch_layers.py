@@ -1,5 +1,6 @@
 """Compact bilinear pooling and sketches of gradients: what they compute, and bad input."""
 
+import copy
 import pickle
 
 import pytest
@@ -207,6 +208,17 @@ def test_some_layers_can_be_selected(device):
     with GradientSketch.attach(model, 16, select=lambda name, _: name != "head") as sketches:
         model(torch.randn(4, 6, 5, device=device)).sum().backward()
         assert list(sketches.collect()) == ["first", "shared"]
+
+
+def test_modules_with_attached_sketches_are_copied_and_pickled():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    x = torch.randn(3, 4)
+    with GradientSketch.attach(model, 16) as sketches:
+        for again in [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]:
+            again(x).sum().backward()
+            assert sketches.collect() == {}
+        model(x).sum().backward()
+        assert len(sketches.collect()) == 2
 
 
 def test_sketches_of_gradients_under_autocast(device):

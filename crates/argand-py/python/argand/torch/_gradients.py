@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -117,20 +118,21 @@ class AttachedSketches:
     def __init__(self, layers: dict[str, tuple[torch.nn.Linear, GradientSketch]]) -> None:
         self.sketches = {name: sketch for name, (_, sketch) in layers.items()}
         self._found: dict[str, Tensor] = {}
+        # Not closures, so that a module with hooks can be copied and pickled.
         self._hooks = [
-            layer.register_forward_hook(self._listen(name), with_kwargs=True) for name, (layer, _) in layers.items()
+            layer.register_forward_hook(partial(self._listen, name), with_kwargs=True)
+            for name, (layer, _) in layers.items()
         ]
 
-    def _listen(self, name: str) -> Callable[..., None]:
-        def forward(layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor) -> None:
-            if not output.requires_grad:
-                return
-            activations = (inputs[0] if inputs else named["input"]).detach()
-            # PyTorch itself notices a change if it needs the activations for the weight.
-            version = None if layer.weight.requires_grad else activations._version
-            output.register_hook(lambda gradients: self._add(name, activations, version, gradients))
-
-        return forward
+    def _listen(
+        self, name: str, layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor
+    ) -> None:
+        if not output.requires_grad:
+            return
+        activations = (inputs[0] if inputs else named["input"]).detach()
+        # PyTorch itself notices a change if it needs the activations for the weight.
+        version = None if layer.weight.requires_grad else activations._version
+        output.register_hook(lambda gradients: self._add(name, activations, version, gradients))
 
     @torch.no_grad()
     def _add(self, name: str, activations: Tensor, version: int | None, gradients: Tensor) -> None:

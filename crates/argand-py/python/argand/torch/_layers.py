@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ def polynomial_sketch(x: Tensor, spec: str, pool: int | None = None) -> Tensor:
     kernel = real_kernel(spec)
     if kernel.is_product:
         raise ValueError("spec: describes a product of several tables; tensor_product_sketch takes it")
-    return sketched(kernel, [x], pool, ["x"])
+    return sketched(kernel, [x], _dimension(pool), ["x"])
 
 
 def tensor_product_sketch(tensors: Sequence[Tensor], spec: str, pool: int | None = None) -> Tensor:
@@ -37,7 +38,7 @@ def tensor_product_sketch(tensors: Sequence[Tensor], spec: str, pool: int | None
     kernel = real_kernel(spec)
     if not kernel.is_product:
         raise ValueError("spec: describes a sketch of one table; polynomial_sketch takes it")
-    return sketched(kernel, list(tensors), pool, numbered(tensors))
+    return sketched(kernel, list(tensors), _dimension(pool), numbered(tensors))
 
 
 @torch.compiler.assume_constant_result
@@ -127,9 +128,13 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
     return tuple(tensor.shape)
 
 
-def _axis(pool: Any, dimensions: int) -> int:
-    if not isinstance(pool, int) or isinstance(pool, bool):
+def _dimension(pool: Any) -> int | None:
+    if pool is not None and (not isinstance(pool, Integral) or isinstance(pool, bool)):
         raise TypeError(f"pool: expected a dimension or None, got {pool!r}")
+    return None if pool is None else int(pool)
+
+
+def _axis(pool: int, dimensions: int) -> int:
     if not -dimensions <= pool < dimensions or pool % dimensions == dimensions - 1:
         raise IndexError(
             f"pool: expected one of the {dimensions - 1} dimensions before the last of {dimensions}, got {pool}"
@@ -143,10 +148,8 @@ class SketchLayer(torch.nn.Module):
     _kernel: Kernel
 
     def _adopt(self, kernel: Kernel, pool: int | None) -> None:
-        if pool is not None and (not isinstance(pool, int) or isinstance(pool, bool)):
-            raise TypeError(f"pool: expected a dimension or None, got {pool!r}")
         self._kernel = kernel
-        self.pool = pool
+        self.pool = _dimension(pool)
         self.out_features = kernel.features
 
     @property
@@ -211,12 +214,12 @@ def new_kernel(
     if seed is None:
         # As for the initial weights of other layers, torch.manual_seed decides.
         seed = int(torch.randint(2**63 - 1, (), device="cpu"))
-    elif isinstance(seed, bool) or not isinstance(seed, int):
+    elif isinstance(seed, bool) or not isinstance(seed, Integral):
         raise TypeError(f"seed: expected an integer, got {seed!r}")
     elif not 0 <= seed < 2**64:
         raise ValueError(f"seed: expected 0 to 2**64 - 1, got {seed}")
     try:
-        return kernel_of(make_spec(dims, distinct, out_features, seed, parameters))
+        return kernel_of(make_spec(dims, distinct, out_features, int(seed), parameters))
     except ValueError as error:
         message = str(error).replace("n_components:", "out_features:").replace("dims:", "in_features:")
         raise ValueError(message) from None
@@ -329,7 +332,7 @@ class TensorProductSketch(SketchLayer):
         craft_dim: int = 32768,
     ) -> None:
         super().__init__()
-        if isinstance(in_features, (str, int)) or not isinstance(in_features, Sequence) or not in_features:
+        if isinstance(in_features, str) or not isinstance(in_features, Collection) or len(in_features) == 0:
             raise TypeError(f"in_features: expected the size of each tensor, got {in_features!r}")
         dims = [integer("in_features", dim) for dim in in_features]
         if method == "srf":
