@@ -96,14 +96,18 @@ wheel: $(VENV)/installed
 	ls dist
 
 # Statistics with ten times the seeds, the authors' kernel errors (if ARGAND_DATA names the folder with data and
-# reference), a 4 GB file in bounded memory (about 9 GB of disk), and arrays of more than 2^31 numbers in Python.
+# reference), a 4 GB file in bounded memory (about 9 GB of disk), faults (kills, damages, failing disks), arrays of more than 2^31
+# numbers in Python, and mistakes put into the code, each of which a test must notice (an hour or two).
 test-slow: test-python
 	ARGAND_SEEDS=60000 $(CARGO) test --locked --release --package argand --test statistics
 	$(CARGO) test --locked --release --package argand --test reference --package argand-learn --test learning -- --ignored --nocapture --test-threads 1
 	$(CARGO) build --locked --release --package argand-cli
 	scripts/memory-test.sh "$$($(CARGO) metadata --format-version 1 --no-deps | \
 		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
+	$(PYTHON) scripts/faults.py "$$($(CARGO) metadata --format-version 1 --no-deps | \
+		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
 	cd $(PACKAGE) && $(IN_VENV)python -m pytest --quiet -m slow
+	$(PYTHON) scripts/slips.py
 
 # Times beside the alternatives and the limits of the machine, in one run of a few minutes. ARGS may name sections (fwht,
 # features, scaling, sparse, batches, gram, gp, threads) and include --docs, which writes tables and pictures to docs/.

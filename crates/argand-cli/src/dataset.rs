@@ -10,23 +10,33 @@ use argand_learn::{Labels, Pipeline, Targets};
 
 use crate::failure::Failure;
 use crate::inputs::Inputs;
-use crate::table::{self, Column, Label, LabelReader};
+use crate::selection::{Picking, Policy, Saved, TableArguments};
+use crate::table::{self, Column, Label, LabelReader, Options, listed};
 
 /// Where labels are: in a file of their own, or in a column of an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LabelSource {
     path: PathBuf,
     column: Option<(String, Column)>,
+    options: Options,
 }
 
 impl LabelSource {
     /// Resolves `option`: a column of an input by name (by number in text without a header), or else a file.
-    pub(crate) fn find(option: &str, text: &str, inputs: &[PathBuf]) -> Result<Self, Failure> {
-        let file = Path::new(text);
-        let mut with_column = Vec::new();
+    pub(crate) fn find(
+        option: &str,
+        text: &str,
+        inputs: &[PathBuf],
+        arguments: &TableArguments,
+    ) -> Result<Self, Failure> {
+        let (file, options) = (Path::new(text), arguments.options(false));
+        let (mut with_column, mut there) = (Vec::new(), Vec::new());
         for path in inputs {
-            if let Some(column) = table::find_column(path, text)? {
-                with_column.push((path, column));
+            if let Some((names, column)) = table::names(path, &options)? {
+                if names.iter().any(|name| name == text) {
+                    with_column.push((path, column));
+                }
+                there.extend(names);
             }
         }
         match with_column[..] {
@@ -34,9 +44,13 @@ impl LabelSource {
                 "{option}: {text} is both a file and a column of {}; write ./{text} for the file, or rename it",
                 path.display()
             ))),
-            [(path, column)] => Ok(Self { path: path.clone(), column: Some((text.to_owned(), column)) }),
-            [] if file.exists() => Ok(Self { path: file.to_path_buf(), column: None }),
-            [] => Err(Failure::Input(format!("{option}: expected a column or a file, found neither named {text}"))),
+            [(path, column)] => Ok(Self { path: path.clone(), column: Some((text.to_owned(), column)), options }),
+            [] if file.exists() => Ok(Self { path: file.to_path_buf(), column: None, options }),
+            [] => {
+                let there = if there.is_empty() { String::new() } else { format!("; there are {}", listed(&there)) };
+                let what = format!("expected a column or a file, found neither named {text}");
+                Err(Failure::Input(format!("{option}: {what}{there}")))
+            }
             _ => Err(Failure::Input(format!("{option}: expected a column of one input, but several have {text}"))),
         }
     }
@@ -51,13 +65,18 @@ impl LabelSource {
         self.column().filter(|_| !matches!(self.column, Some((_, Column::Numbered))))
     }
 
+    /// The place of the column, where columns have numbers.
+    pub(crate) fn column_place(&self) -> Option<usize> {
+        self.column().filter(|_| matches!(self.column, Some((_, Column::Numbered))))?.parse().ok()
+    }
+
     /// The file.
     pub(crate) fn path(&self) -> &PathBuf {
         &self.path
     }
 
     fn open(&self) -> Result<LabelReader, Failure> {
-        LabelReader::open(&self.path, self.column())
+        LabelReader::open(&self.path, &self.options, self.column())
     }
 }
 
@@ -121,6 +140,16 @@ pub(crate) enum Task {
 }
 
 impl Task {
+    /// Bytes that the predictions for a row take.
+    pub(crate) fn predicted_bytes(&self) -> usize {
+        match self {
+            // So few that blocks, and with them models, are as large as they always were.
+            Self::Classification(classes) if classes.names.len() <= 256 => 0,
+            Self::Classification(classes) => 3 * size_of::<f64>() * classes.names.len(),
+            Self::Regression => 0,
+        }
+    }
+
     /// Targets for a [`Gram`](argand_learn::Gram), with separate products for every class if `apart`.
     pub(crate) fn targets(&self, apart: bool) -> Targets {
         match self {
@@ -153,16 +182,25 @@ pub(crate) struct Dataset<'a> {
     pub(crate) paths: &'a [PathBuf],
     pub(crate) labels: LabelSource,
     pub(crate) part: Part,
+    arguments: &'a TableArguments,
     /// Columns that hold labels, not features.
     without: Vec<String>,
+    /// What becomes of missing numbers.
+    pub(crate) policy: Policy,
     /// Show a progress bar for every pass.
     pub(crate) progress: bool,
 }
 
 impl<'a> Dataset<'a> {
-    pub(crate) fn new(paths: &'a [PathBuf], labels: LabelSource, part: Part) -> Self {
+    pub(crate) fn new(
+        paths: &'a [PathBuf],
+        labels: LabelSource,
+        part: Part,
+        arguments: &'a TableArguments,
+        policy: Policy,
+    ) -> Self {
         let without = labels.column().map(str::to_owned).into_iter().collect();
-        Self { paths, labels, part, without, progress: false }
+        Self { paths, labels, part, arguments, without, policy, progress: false }
     }
 
     /// Leaves out another label column, if there is one.
@@ -171,18 +209,13 @@ impl<'a> Dataset<'a> {
     }
 
     /// Opens the tables; `saved` is as in [`Inputs::open`].
-    pub(crate) fn inputs(&self, saved: Option<(&str, &[usize])>) -> Result<Inputs<'a, f32>, Failure> {
-        let without: Vec<&str> = self.without.iter().map(String::as_str).collect();
-        Inputs::open(self.paths, saved, &without)
+    pub(crate) fn inputs(&self, saved: Option<Saved<'_>>) -> Result<Inputs<'a, f32>, Failure> {
+        let picking = Picking { arguments: self.arguments, labels: &self.without, label_place: None, saved };
+        Inputs::open(self.paths, &picking, self.policy.clone())
     }
 
     /// Starts to read rows and labels. `saved` is as in [`Inputs::open`]; `doing` precedes the progress bar.
-    pub(crate) fn pass(
-        &'a self,
-        saved: Option<(&str, &[usize])>,
-        task: &'a Task,
-        doing: &str,
-    ) -> Result<Pass<'a>, Failure> {
+    pub(crate) fn pass(&'a self, saved: Option<Saved<'_>>, task: &'a Task, doing: &str) -> Result<Pass<'a>, Failure> {
         let mut inputs = self.inputs(saved)?;
         let labels = self.labels.open()?;
         if let (Some(rows), Some(count)) = (inputs.known_rows(), labels.rows())
@@ -232,7 +265,7 @@ impl<'a> Pass<'a> {
     /// Reads at most `most` rows; returns whether there were any.
     pub(crate) fn next(&mut self, most: usize) -> Result<bool, Failure> {
         loop {
-            let rows = self.inputs.next(most)?;
+            let rows = self.inputs.read(most)?;
             self.classes.clear();
             self.values.clear();
             let (classes, values, task) = (&mut self.classes, &mut self.values, self.task);
@@ -261,9 +294,17 @@ impl<'a> Pass<'a> {
             if rows == 0 {
                 return Ok(false);
             }
-            if let Some((stream, fraction, held_out)) = &mut self.chooser {
-                let chosen = |_: &usize| (stream.uniform() <= *fraction) == *held_out;
-                let kept: Vec<usize> = (0..rows).filter(chosen).collect();
+            let complete = self.inputs.complete_rows();
+            if self.chooser.is_some() || complete.is_some() {
+                // Every row draws its number, whether it is complete or not.
+                let chosen = |_: &usize| match &mut self.chooser {
+                    Some((stream, fraction, held_out)) => (stream.uniform() <= *fraction) == *held_out,
+                    None => true,
+                };
+                let mut kept: Vec<usize> = (0..rows).filter(chosen).collect();
+                if let Some(complete) = complete {
+                    kept.retain(|row| complete.binary_search(row).is_ok());
+                }
                 for (to, &from) in kept.iter().enumerate() {
                     match self.task {
                         Task::Classification(_) => self.classes[to] = self.classes[from],
@@ -300,10 +341,19 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// All rows of a single table, made dense, and their classes.
-    pub(crate) fn read_all(mut self) -> Result<(Vec<f32>, Vec<u32>), Failure> {
-        let (mut values, mut classes) = (Vec::new(), Vec::new());
-        while self.next(1 << 12)? {
+    /// All rows of a single table, made dense, and their classes, if they take no more than `limit` bytes.
+    pub(crate) fn read_all(mut self, limit: u64) -> Result<(Vec<f32>, Vec<u32>), Failure> {
+        let (mut values, mut classes) = (Vec::new(), Vec::<u32>::new());
+        let row_bytes = 4 * self.inputs.columns()[0] as u64;
+        let known = self.inputs.known_rows().unwrap_or(1);
+        let block_rows = self.inputs.block_rows(0).min(1 << 12);
+        while self.next(block_rows)? {
+            let needed = row_bytes.saturating_mul(known.max((classes.len() + self.rows()) as u64));
+            if needed > limit {
+                let [needed, limit] = [needed, limit].map(crate::info::bytes);
+                let what = format!("takes {needed} as a dense table, more than --memory-limit, {limit}");
+                return Err(Failure::input(&self.dataset.paths[0], what));
+            }
             let views = self.inputs.views().map_err(|error| self.inputs.explain(error))?;
             for row in 0..self.rows() {
                 match &views[0] {
@@ -336,7 +386,7 @@ impl<'a> Pass<'a> {
         mut self,
         mut consume: impl FnMut(&[Input<'_, f32>], Labels<'_>) -> Result<(), Error>,
     ) -> Result<usize, Failure> {
-        let (block_rows, mut rows) = (self.inputs.block_rows(), 0);
+        let (block_rows, mut rows) = (self.inputs.block_rows(self.task.predicted_bytes()), 0);
         while self.next(block_rows)? {
             let views = self.inputs.views().map_err(|error| self.inputs.explain(error))?;
             let consumed = self.labels(0..self.rows()).and_then(|labels| consume(&views, labels));

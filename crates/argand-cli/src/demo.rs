@@ -68,6 +68,9 @@ const METHODS: &str = "gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-s
     chain-ctr-product-srht,hierarchical-product-srht,hierarchical-ctr-product-srht,hierarchical-tensor-sketch,srf,\
     craft-product-srht,craft-ctr-product-srht,craft-tensor-sketch";
 
+/// More sketches than these would take days.
+const MOST_SEEDS: u64 = 100_000;
+
 /// The first rows of the digits, each scaled to unit norm.
 fn digits(digits: &Part, rows: usize) -> Vec<f32> {
     let columns = digits.columns();
@@ -94,8 +97,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !(2..=data.rows()).contains(&arguments.rows) {
         return Err(Failure::Input(format!("--rows: expected 2 to {}, got {}", data.rows(), arguments.rows)));
     }
-    if arguments.seeds == 0 {
-        return Err(Failure::Input("--seeds: expected at least 1, got 0".to_owned()));
+    if !(1..=MOST_SEEDS).contains(&arguments.seeds) {
+        return Err(Failure::Input(format!("--seeds: expected 1 to {MOST_SEEDS}, got {}", arguments.seeds)));
     }
     let specs = arguments
         .method

@@ -9,6 +9,7 @@ use crate::device::DeviceArguments;
 use crate::failure::Failure;
 use crate::info::table_of;
 use crate::model::{NamedModel, describe_score};
+use crate::selection::{Policy, Saved, TableArguments};
 use crate::{on_threads, print};
 
 /// Compare the predictions of a model with the truth.
@@ -38,6 +39,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
 
+    #[command(flatten)]
+    table: TableArguments,
+
     /// Hide the progress bar.
     #[arg(short, long)]
     quiet: bool,
@@ -47,16 +51,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut named = NamedModel::read(&arguments.model)?;
     let device = arguments.device.open()?;
     device.take(&mut *named.model);
-    let labels = LabelSource::find("--labels", &arguments.labels, &arguments.inputs)?;
-    let dims = named.model.recipe().spec.inputs.as_slice().to_vec();
-    let mut dataset = Dataset::new(&arguments.inputs, labels, Part::All);
+    let labels = LabelSource::find("--labels", &arguments.labels, &arguments.inputs, &arguments.table)?;
+    let recipe = named.model.recipe().clone();
+    let missing = arguments.table.missing(Some(("model", &recipe.missing)))?;
+    let policy = missing.as_ref().map_or(Policy::Error, Policy::from);
+    let mut dataset = Dataset::new(&arguments.inputs, labels, Part::All, &arguments.table, policy);
     dataset.leave_out(named.label_column.as_deref());
     dataset.progress = !arguments.quiet;
     let score = on_threads(arguments.threads, || {
         let pipeline = device.pipeline(named.model.recipe());
         let pipeline = pipeline.map_err(|error| Failure::input(&arguments.model, error))?;
         let mut score = Score::default();
-        let pass = dataset.pass(Some(("model", &dims)), &named.task, "")?;
+        let pass = dataset.pass(Some(Saved::of("model", &recipe)), &named.task, "")?;
         pass.for_each(&pipeline, |features, labels| {
             score = score.plus(named.model.score(features, labels)?);
             Ok(())

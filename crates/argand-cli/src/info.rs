@@ -1,17 +1,18 @@
 //! `argand info`: what a saved sketch or model is.
 
 use std::fmt::Write;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use argand::{Error, Field, FileFault, InputDims, Spec};
 use argand_learn::online::{TRAINING, Trainer};
+use argand_learn::{Missing, Recipe, Scaling};
 
 use crate::device;
 use crate::failure::Failure;
 use crate::model::{NamedModel, is_archive, read_archive};
 use crate::print;
+use crate::table::{listed, open_regular};
 
 /// Describe a saved sketch or model, or the devices of this machine.
 #[derive(Debug, clap::Args)]
@@ -28,16 +29,24 @@ pub(crate) struct Arguments {
     devices: bool,
 }
 
-/// Larger than any spec: a wrong file is not read to its end.
-const LONGEST_SPEC: u64 = 1 << 20;
+/// Larger than any spec with the names and scaling of a million columns: a wrong file is not read to its end.
+const LONGEST_SPEC: u64 = 64 << 20;
 
-/// Reads and checks a spec file.
-pub(crate) fn read_spec(path: &Path) -> Result<Spec, Failure> {
-    Spec::from_json(&read_text(path)?).map_err(|error| Failure::input(path, error))
+/// Reads and checks a file of a sketch and what precedes it.
+pub(crate) fn read_recipe(path: &Path) -> Result<Recipe, Failure> {
+    parse_recipe(path, &read_text(path)?).map_err(|error| Failure::input(path, error))
+}
+
+fn parse_recipe(path: &Path, text: &str) -> Result<Recipe, Error> {
+    let recipe = Recipe::from_json(text)?;
+    if !Spec::has_checksum(text) {
+        crate::warn(&format!("{}: has no checksum, so a changed byte would not be noticed", path.display()));
+    }
+    Ok(recipe)
 }
 
 fn read_text(path: &Path) -> Result<String, Failure> {
-    let file = File::open(path).map_err(|error| Failure::io(path, "open", &error))?;
+    let (file, _) = open_regular(path)?;
     let mut bytes = Vec::new();
     file.take(LONGEST_SPEC + 1).read_to_end(&mut bytes).map_err(|error| Failure::io(path, "read", &error))?;
     if bytes.len() as u64 > LONGEST_SPEC {
@@ -50,11 +59,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Some(path) = &arguments.file else { return device::list() };
     let wrong = |error| Failure::input(path, error);
     if !is_archive(path)? {
-        let spec = Spec::from_json(&read_text(path)?).map_err(|error| match error {
+        let recipe = parse_recipe(path, &read_text(path)?).map_err(|error| match error {
             Error::Spec(FileFault::Foreign(_)) => Failure::input(path, "is not an Argand spec or model file"),
             other => wrong(other),
         })?;
-        return print(&table_of(&describe(&spec).map_err(wrong)?));
+        let mut lines = describe(&recipe.spec).map_err(wrong)?;
+        if recipe.preparation.scaling() != Scaling::None {
+            lines.push(("scaling", recipe.preparation.scaling().to_string()));
+        }
+        lines.extend(describe_columns(&recipe));
+        return print(&table_of(&lines));
     }
     let archive = read_archive(path)?;
     if archive.kind() == TRAINING {
@@ -71,7 +85,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let named = NamedModel::from_archive(archive).map_err(wrong)?;
     let mut lines = named.describe();
     lines.extend(describe(&named.model.recipe().spec).map_err(wrong)?);
+    lines.extend(describe_columns(named.model.recipe()));
     print(&table_of(&lines))
+}
+
+/// The columns that a recipe reads, and what becomes of missing numbers.
+fn describe_columns(recipe: &Recipe) -> Vec<(&'static str, String)> {
+    let mut lines: Vec<_> =
+        recipe.columns.iter().filter(|names| !names.is_empty()).map(|names| ("columns", listed(names))).collect();
+    lines.extend(match recipe.missing {
+        Missing::Error => None,
+        Missing::Drop => Some(("missing", "rows are dropped".to_owned())),
+        Missing::Mean(_) => Some(("missing", "filled with the mean of the column".to_owned())),
+    });
+    lines
 }
 
 /// Names and values, one pair per line.

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use argand::rng::{Purpose, Stream};
 use argand::{Argument, Error, Input, InputDims, Kernel, Rows, Scalar, SparseRows};
-use argand_learn::blocks::rows_within;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::blocks::{READ_BYTES, READ_ROWS, SAMPLE_BYTES, SAMPLE_ROWS};
 use crate::failure::Failure;
+use crate::selection::{Picking, Policy};
 use crate::table::{self, Block, Element, Reader};
 
 /// Options that describe a kernel.
@@ -49,6 +49,13 @@ pub(crate) struct Inputs<'a, T> {
     paths: &'a [PathBuf],
     readers: Vec<Box<dyn Reader<T>>>,
     columns: Vec<usize>,
+    /// The names of the columns of every table; none where it has no names.
+    names: Vec<Vec<String>>,
+    policy: Policy,
+    /// Rows left out for missing numbers.
+    dropped: usize,
+    /// Bytes that rows may take at a time.
+    budget: u64,
     blocks: Vec<Block<T>>,
     /// Number of rows before the current ones, and of the current ones.
     done: usize,
@@ -63,38 +70,29 @@ pub(crate) struct Inputs<'a, T> {
 }
 
 impl<'a, T: Scalar + Element> Inputs<'a, T> {
-    /// Opens all tables and checks, as far as possible without reading them, that they fit each other and a saved spec or model
-    /// (its name in messages, its numbers of columns). Leaves out columns named in `without`.
-    pub(crate) fn open(
-        paths: &'a [PathBuf],
-        saved: Option<(&str, &[usize])>,
-        without: &[&str],
-    ) -> Result<Self, Failure> {
-        if let Some((what, dims)) = saved
-            && dims.len() != paths.len()
+    /// Opens all tables and checks, as far as possible without reading them, that they fit each other and a saved spec or model.
+    pub(crate) fn open(paths: &'a [PathBuf], picking: &Picking<'_>, policy: Policy) -> Result<Self, Failure> {
+        if let Some(saved) = picking.saved
+            && saved.dims.len() != paths.len()
         {
-            return Err(Failure::Input(format!(
-                "IN: expected {} files for this {what}, got {}",
-                dims.len(),
-                paths.len()
-            )));
+            let (what, count) = (saved.what, saved.dims.len());
+            return Err(Failure::Input(format!("IN: expected {count} files for this {what}, got {}", paths.len())));
         }
-        let mut readers = Vec::with_capacity(paths.len());
+        picking.check(paths)?;
+        let options = picking.arguments.options(policy != Policy::Error);
+        let (mut readers, mut names) = (Vec::with_capacity(paths.len()), Vec::with_capacity(paths.len()));
         for (index, path) in paths.iter().enumerate() {
-            let expected = saved.map(|(what, dims)| (what, dims[index]));
-            let mut left_out = Vec::new();
-            for name in without {
-                if table::find_column(path, name)?.is_some() {
-                    left_out.push(*name);
-                }
-            }
-            let reader = table::open::<T>(path, expected.map(|(_, dim)| dim), &left_out)?;
+            let expected = picking.saved.map(|saved| (saved.what, saved.dims[index]));
+            let picked = picking.pick(index, path)?;
+            let reader = table::open::<T>(path, &options, expected.map(|(_, dim)| dim), picked.places.as_deref())?;
             if let Some((what, dim)) = expected
                 && reader.columns() != dim
             {
                 let what = format!("has {} columns; the {what} is for {dim}", reader.columns());
                 return Err(Failure::input(path, what));
             }
+            // A column may hold a list of numbers: then names do not tell them apart.
+            names.push(if picked.names.len() == reader.columns() { picked.names } else { Vec::new() });
             readers.push(reader);
         }
         let known: Vec<_> = readers.iter().map(|reader| reader.rows()).collect();
@@ -107,6 +105,10 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         }
         Ok(Self {
             columns: readers.iter().map(|reader| reader.columns()).collect(),
+            names,
+            policy,
+            dropped: 0,
+            budget: options.budget,
             blocks: readers.iter().map(|_| Block::default()).collect(),
             paths,
             readers,
@@ -125,14 +127,32 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         &self.columns
     }
 
+    /// The names of the columns of every table, as a recipe keeps them: nothing if no table has names.
+    pub(crate) fn names(&self) -> Vec<Vec<String>> {
+        if self.names.iter().all(Vec::is_empty) { Vec::new() } else { self.names.clone() }
+    }
+
     /// Number of rows, if a format tells before reading them all.
     pub(crate) fn known_rows(&self) -> Option<u64> {
         self.readers.iter().find_map(|reader| reader.rows())
     }
 
-    /// Rows to read at a time where features are not kept: about 32 MB, whatever the number of threads.
-    pub(crate) fn block_rows(&self) -> usize {
-        rows_within(READ_BYTES, self.columns.iter().sum(), size_of::<T>(), READ_ROWS)
+    /// Bytes that the widest row of all tables takes.
+    fn row_bytes(&self) -> usize {
+        self.readers.iter().map(|reader| reader.row_bytes()).sum::<usize>().max(1)
+    }
+
+    /// Rows that take about so many bytes together with so many more for each row, within bounds and the budget.
+    pub(crate) fn rows_within(&self, bytes: usize, more: usize, [fewest, most]: [usize; 2]) -> usize {
+        let row = self.row_bytes().saturating_add(more);
+        let affordable = usize::try_from(self.budget).unwrap_or(usize::MAX) / row;
+        (bytes / row).clamp(fewest, most).min(affordable).max(1)
+    }
+
+    /// Rows to read at a time where features are not kept: about 32 MB, whatever the number of threads. `more` is what each row takes
+    /// beside its numbers.
+    pub(crate) fn block_rows(&self, more: usize) -> usize {
+        self.rows_within(READ_BYTES, more, READ_ROWS)
     }
 
     /// Sets the advice on a number that is infinite in f32 but perhaps not in the file.
@@ -152,8 +172,37 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         self.begun = Instant::now();
     }
 
-    /// Reads at most `most` rows; returns how many, 0 after the last.
+    /// Reads at most `most` rows, without those that are dropped for missing numbers; returns how many are left, 0 after the last.
     pub(crate) fn next(&mut self, most: usize) -> Result<usize, Failure> {
+        loop {
+            let read = self.read(most)?;
+            if let Some(kept) = self.complete_rows() {
+                self.keep(kept);
+            }
+            if read == 0 || self.rows > 0 {
+                return Ok(self.rows);
+            }
+        }
+    }
+
+    /// The current rows without missing numbers, if those with them are to be dropped.
+    pub(crate) fn complete_rows(&mut self) -> Option<Vec<usize>> {
+        if self.policy != Policy::Drop {
+            return None;
+        }
+        let complete = |block: &Block<T>, row: usize, columns: usize| match block {
+            Block::Dense { values } => !values[row * columns..][..columns].iter().any(|value| value.to_f64().is_nan()),
+            Block::Sparse { .. } => true,
+        };
+        let tables = || self.blocks.iter().zip(&self.columns);
+        let kept = (0..self.rows).filter(|&row| tables().all(|(block, &columns)| complete(block, row, columns)));
+        let kept: Vec<usize> = kept.collect();
+        self.dropped += self.rows - kept.len();
+        (kept.len() < self.rows).then_some(kept)
+    }
+
+    /// Reads at most `most` rows and fills in missing numbers; returns how many, 0 after the last.
+    pub(crate) fn read(&mut self, most: usize) -> Result<usize, Failure> {
         self.done += self.read;
         let rate = (self.done as f64 / self.begun.elapsed().as_secs_f64().max(1e-3)).round();
         self.bar.set_message(format!("{} rows, {} rows/s", HumanCount(self.done as u64), human(rate)));
@@ -169,6 +218,20 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
             return Err(Failure::input(&self.paths[shorter], what));
         }
         (self.read, self.kept) = (self.rows, None);
+        if self.rows == 0 && self.dropped > 0 {
+            let files = names(self.paths);
+            crate::warn(&format!("{files}: left out {} of {} rows for missing numbers", self.dropped, self.done));
+        }
+        if let Policy::Fill(tables) = &self.policy {
+            for (block, means) in self.blocks.iter_mut().zip(tables) {
+                let Block::Dense { values } = block else { continue };
+                for (value, &mean) in values.iter_mut().zip(means.iter().cycle()) {
+                    if value.to_f64().is_nan() {
+                        *value = Element::from_f64(mean);
+                    }
+                }
+            }
+        }
         Ok(self.rows)
     }
 
@@ -197,7 +260,7 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
 
     /// Reads all rows, or the first `limit` ones, and keeps a random sample of them.
     pub(crate) fn sample(mut self, limit: Option<usize>, seed: u64) -> Result<Sample<T>, Failure> {
-        let mut keep = SAMPLE_ROWS[0];
+        let keep = self.rows_within(SAMPLE_BYTES, 0, SAMPLE_ROWS);
         let mut stream = Stream::new(seed, Purpose::Sample, 1, 0);
         let mut kept: Vec<Kept<T>> = self.columns.iter().map(|_| Kept::Nothing).collect();
         let limit = limit.unwrap_or(usize::MAX);
@@ -208,12 +271,6 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
                 break;
             }
             let views = self.views().map_err(|error| self.explain(error))?;
-            if total == 0 {
-                // Sparse rows are small, however wide.
-                let dense = |view: &&Input<'_, T>| matches!(view, Input::Dense(_));
-                let width: usize = views.iter().filter(dense).map(Input::columns).sum();
-                keep = rows_within(SAMPLE_BYTES, width, size_of::<T>(), SAMPLE_ROWS);
-            }
             argand::check_finite(&views).map_err(|error| self.explain(error))?;
             for row in 0..rows {
                 // Vitter's algorithm R: every row is equally likely to be kept.
@@ -347,6 +404,14 @@ fn explain<T: Scalar>(error: Error, in_file: impl Fn(usize) -> usize, paths: &[P
                  a smaller --gamma{advice}"
             ))
         }
+        Error::Underflow { row, dtype } => {
+            let advice = if dtype == "f32" && !advice.is_empty() { ", or use --dtype f64" } else { "" };
+            let row = in_file(row);
+            Failure::Input(format!(
+                "{all}: row {row} (counted from 0) underflows {dtype}: all of its features would be lost; scale the rows (for \
+                 example with --scaling unit), or use a larger --gamma{advice}"
+            ))
+        }
         other => Failure::Input(format!("{all}: {other}")),
     }
 }
@@ -357,5 +422,51 @@ fn human(rate: f64) -> String {
         rate if rate >= 1e6 => format!("{:.1} M", rate / 1e6),
         rate if rate >= 1e3 => format!("{:.1} k", rate / 1e3),
         rate => format!("{rate:.0}"),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::selection::TableArguments;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        table: TableArguments,
+    }
+
+    /// Every row of a file is equally likely to be in a sample, wherever it stands.
+    #[test]
+    fn a_sample_is_of_the_whole_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = [folder.path().join("x.csv")];
+        let rows = 12_000;
+        std::fs::write(&path[0], (0..rows).map(|row| format!("{row}\n")).collect::<String>()).unwrap();
+        let arguments = Only::parse_from(["argand", "--header", "no"]).table;
+        let picking = Picking { arguments: &arguments, labels: &[], label_place: None, saved: None };
+        let sample = |seed: u64| {
+            let inputs = Inputs::<f64>::open(&path, &picking, Policy::Error).unwrap();
+            let sample = inputs.sample(None, seed).unwrap();
+            assert_eq!((sample.total, sample.rows), (rows, SAMPLE_ROWS[1]));
+            let views = sample.views().unwrap();
+            let Input::Dense(table) = views[0] else { unreachable!("text is dense") };
+            (0..sample.rows).map(|row| table.row(row)[0]).collect::<Vec<f64>>()
+        };
+        let mut quarters = [0; 4];
+        for seed in 0..5 {
+            let mut kept = sample(seed);
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place in the file")]
+            kept.iter().for_each(|row| quarters[(row / 3000.0) as usize] += 1);
+            kept.sort_by(f64::total_cmp);
+            kept.dedup();
+            assert_eq!(kept.len(), SAMPLE_ROWS[1], "no row twice");
+        }
+        // 5 · 4096/4 = 5120 of each quarter, with a deviation of 50.
+        assert!(quarters.iter().all(|count| (4820..5420).contains(count)), "{quarters:?}");
+        assert_ne!(sample(1), sample(2));
     }
 }

@@ -14,13 +14,17 @@ mod output;
 mod plan;
 mod predict;
 mod reproduce;
+mod selection;
+mod signals;
 mod sketch;
 mod table;
 mod transform;
 mod verify;
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use clap::{Parser, Subcommand};
 
@@ -65,6 +69,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    signals::handle();
     let result = match Arguments::parse().command {
         Command::Transform(arguments) => transform::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
@@ -80,16 +85,31 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // If standard error is closed, nobody is left to tell.
-            let _ = writeln!(io::stderr(), "argand: {failure}");
+            let _ = writeln!(io::stderr(), "argand: {}", plain(&failure.to_string()));
             ExitCode::from(failure.exit_code())
         }
+    }
+}
+
+/// Text without the control characters that a terminal would obey: names and values may come from files of others.
+fn plain(text: &str) -> String {
+    let replace = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().map(replace).collect()
+}
+
+/// Says what may be a mistake, once however often it is met.
+fn warn(what: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned()) {
+        // If standard error is closed, nobody is left to tell.
+        let _ = writeln!(io::stderr(), "argand: warning: {}", plain(what));
     }
 }
 
 /// Prints to standard output. A reader that leaves early (`argand demo | head`) is not a failure.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(plain(text).as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::Other(format!("standard output: cannot write: {error}")))
         }
@@ -97,13 +117,21 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Far more threads than cores never help, and failures to start them cannot all be caught.
-const MOST_THREADS: usize = 1024;
+/// Far more threads than cores never help; each takes a megabyte, and failures to start them cannot all be caught.
+const MOST_THREADS: usize = 256;
+/// What sets the number of threads where no option does.
+const THREADS_VARIABLE: &str = "RAYON_NUM_THREADS";
 
 /// Runs `work` on `threads` threads, or on all cores.
 fn on_threads<R: Send>(threads: Option<usize>, work: impl FnOnce() -> R + Send) -> Result<R, Failure> {
     if let Some(threads) = threads.filter(|threads| !(1..=MOST_THREADS).contains(threads)) {
         return Err(Failure::Input(format!("--threads: expected 1 to {MOST_THREADS}, got {threads}")));
+    }
+    // Threads outside of the pool, too, are as many as the variable says.
+    if let Some(many) = std::env::var(THREADS_VARIABLE).ok().and_then(|text| text.trim().parse::<u64>().ok())
+        && many > MOST_THREADS as u64
+    {
+        return Err(Failure::Input(format!("{THREADS_VARIABLE}: expected at most {MOST_THREADS}, got {many}")));
     }
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads.unwrap_or(0))

@@ -1,6 +1,5 @@
 //! Model files: their contents and description.
 
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::dataset::{Classes, Task};
 use crate::failure::Failure;
 use crate::output::AtomicFile;
+use crate::table::open_regular;
 
 /// What the command line stores beside a model.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ struct Note {
     classes: Option<Vec<String>>,
     /// The column that held the labels, to leave out of the features.
     label_column: Option<String>,
+    /// Its place, where columns had no names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label_place: Option<usize>,
 }
 
 /// A model and the meaning of its predictions.
@@ -28,17 +31,13 @@ pub(crate) struct NamedModel {
     pub(crate) model: Box<dyn Model>,
     pub(crate) task: Task,
     pub(crate) label_column: Option<String>,
-}
-
-/// Text from a file, without terminal control characters.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    pub(crate) label_place: Option<usize>,
 }
 
 /// Whether a file holds a model or a training state rather than a spec.
 pub(crate) fn is_archive(path: &Path) -> Result<bool, Failure> {
     let mut start = Vec::new();
-    let file = File::open(path).map_err(|error| Failure::io(path, "open", &error))?;
+    let (file, _) = open_regular(path)?;
     let length = Archive::MAGIC.len() as u64;
     file.take(length).read_to_end(&mut start).map_err(|error| Failure::io(path, "read", &error))?;
     Ok(start == Archive::MAGIC)
@@ -46,7 +45,7 @@ pub(crate) fn is_archive(path: &Path) -> Result<bool, Failure> {
 
 /// Reads and checks a model or training state file.
 pub(crate) fn read_archive(path: &Path) -> Result<Archive, Failure> {
-    let file = File::open(path).map_err(|error| Failure::io(path, "open", &error))?;
+    let (file, _) = open_regular(path)?;
     Archive::read_from(BufReader::with_capacity(1 << 18, file)).map_err(|error| Failure::input(path, error))
 }
 
@@ -85,7 +84,7 @@ impl NamedModel {
                 return wrong(format!("it has {count} classes and names for {}", names.len()));
             }
         };
-        Ok(Self { model, task, label_column: note.label_column })
+        Ok(Self { model, task, label_column: note.label_column, label_place: note.label_place })
     }
 
     /// The contents to save.
@@ -93,6 +92,7 @@ impl NamedModel {
         let note = Note {
             classes: self.classes().map(|classes| classes.names().to_vec()),
             label_column: self.label_column.clone(),
+            label_place: self.label_place,
         };
         self.model.to_archive().with_note(&note)
     }
@@ -121,12 +121,12 @@ impl NamedModel {
                     const SHOWN: usize = 12;
                     let names = classes.names();
                     let more = if names.len() > SHOWN { ", ..." } else { "" };
-                    format!("{} classes: {}{more}", names.len(), plain(&names[..names.len().min(SHOWN)].join(", ")))
+                    format!("{} classes: {}{more}", names.len(), names[..names.len().min(SHOWN)].join(", "))
                 }
             },
         ));
         if let Some(column) = &self.label_column {
-            lines.push(("labels", format!("column {}", plain(column))));
+            lines.push(("labels", format!("column {column}")));
         }
         lines.push(("scaling", self.model.recipe().preparation.scaling().to_string()));
         lines

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use argand_paper::temporary;
 use tempfile::TempPath;
 
 use crate::failure::Failure;
@@ -14,7 +15,8 @@ const BUFFER: usize = 1 << 18;
 /// A buffered file that takes its name in [`commit`](Self::commit); dropped earlier, it leaves nothing behind.
 ///
 /// On Linux the contents have no name until then, so that even a killed process leaves nothing behind. Elsewhere, and
-/// on file systems without unnamed files, they wait under a temporary name in the same folder.
+/// on file systems without unnamed files, they wait under a temporary name in the same folder; a signal to end removes them, and
+/// what a killed process left behind is removed by the next that writes there.
 pub(crate) struct AtomicFile {
     file: BufWriter<File>,
     /// The temporary name, where the file needs one.
@@ -60,9 +62,12 @@ impl AtomicFile {
             None => {
                 let (file, name) =
                     named_file(&folder).map_err(|error| Failure::io(path, "write", &error))?.into_parts();
+                temporary::remember(&name);
                 (file, Some(name))
             }
         };
+        temporary::hold(&file);
+        temporary::sweep(&folder);
         Ok(Self { file: BufWriter::with_capacity(BUFFER, file), name, target, folder })
     }
 
@@ -71,25 +76,79 @@ impl AtomicFile {
     /// # Errors
     /// The system cannot write, for example for lack of space; the target is then unchanged.
     pub(crate) fn commit(self) -> Result<(), Failure> {
-        let target = self.target.clone();
-        self.into_place().map_err(|error| Failure::io(&target, "write", &error))
+        self.complete()?.place()
     }
 
-    fn into_place(self) -> io::Result<()> {
-        let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        if let Ok(replaced) = fs::metadata(&self.target) {
-            file.set_permissions(replaced.permissions())?;
+    /// As [`commit`](Self::commit), together with a file that describes this one. All contents are on disk before anything changes;
+    /// then an old description that differs goes first, so that at no moment this file stands beside another's description.
+    ///
+    /// # Errors
+    /// The system cannot write.
+    pub(crate) fn commit_with(self, description: Option<Self>) -> Result<(), Failure> {
+        let Some(description) = description else { return self.commit() };
+        let (main, description) = (self.complete()?, description.complete()?);
+        let old = &description.target;
+        if old.exists() && !same_contents(old, &description.file) {
+            fs::remove_file(old).map_err(|error| Failure::io(old, "replace", &error))?;
         }
-        file.sync_all()?;
-        match self.name {
-            Some(name) => name.persist(&self.target).map_err(|refused| refused.error)?,
-            None => name_and_rename(&file, &self.folder, &self.target)?,
-        }
+        main.place()?;
+        description.place()
+    }
+
+    /// Writes everything to disk, under a temporary name.
+    fn complete(self) -> Result<Complete, Failure> {
+        let target = self.target.clone();
+        let complete = || -> io::Result<Complete> {
+            let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+            if let Ok(replaced) = fs::metadata(&self.target) {
+                file.set_permissions(replaced.permissions())?;
+            }
+            file.sync_all()?;
+            let name = match self.name {
+                Some(name) => name,
+                None => name_file(&file, &self.folder)?,
+            };
+            Ok(Complete { file, name, target: self.target, folder: self.folder })
+        };
+        complete().map_err(|error| Failure::io(&target, "write", &error))
+    }
+}
+
+/// A file that is on disk under a temporary name.
+struct Complete {
+    file: File,
+    name: TempPath,
+    target: PathBuf,
+    folder: PathBuf,
+}
+
+impl Complete {
+    /// Gives it its name.
+    fn place(self) -> Result<(), Failure> {
+        let name = self.name.to_path_buf();
+        let placed = self.name.persist(&self.target);
+        temporary::forget(&name);
+        placed.map_err(|refused| Failure::io(&self.target, "write", &refused.error))?;
         // The file is whole and in place; not every file system can sync a folder, and none needs to.
         #[cfg(unix)]
         let _ = File::open(&self.folder).and_then(|folder| folder.sync_all());
         Ok(())
     }
+}
+
+/// Whether a file has the contents of another, which is small.
+fn same_contents(path: &Path, file: &File) -> bool {
+    let read = || -> io::Result<bool> {
+        use io::Read;
+        let (mut new, mut file) = (Vec::new(), file);
+        file.seek(SeekFrom::Start(0))?;
+        file.read_to_end(&mut new)?;
+        let old = File::open(path)?;
+        let mut same = Vec::new();
+        old.take(new.len() as u64 + 1).read_to_end(&mut same)?;
+        Ok(same == new)
+    };
+    read().unwrap_or(false)
 }
 
 impl Write for AtomicFile {
@@ -111,7 +170,7 @@ impl Seek for AtomicFile {
 /// A file under a temporary name, with the permissions of any new file (the umask).
 fn named_file(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".argand-").suffix(".tmp");
+    builder.prefix(temporary::PREFIX).suffix(temporary::SUFFIX);
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     builder.tempfile_in(folder)
@@ -139,30 +198,50 @@ fn descriptor_path(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Links an unnamed file beside the target and moves it there: a link alone cannot replace a file.
+/// Links an unnamed file beside the target: a link alone cannot replace a file.
 #[cfg(target_os = "linux")]
-fn name_and_rename(file: &File, folder: &Path, target: &Path) -> io::Result<()> {
+fn name_file(file: &File, folder: &Path) -> io::Result<TempPath> {
     use rustix::fs::{AtFlags, CWD};
     use std::hash::{BuildHasher, Hasher};
     loop {
         // The standard hasher has a random key per process and changes with every use.
         let random = std::hash::RandomState::new().build_hasher().finish();
-        let name = folder.join(format!(".argand-{random:016x}.tmp"));
+        let name = folder.join(format!("{}{random:016x}{}", temporary::PREFIX, temporary::SUFFIX));
+        temporary::remember(&name);
         match rustix::fs::linkat(CWD, descriptor_path(file), CWD, &name, AtFlags::SYMLINK_FOLLOW) {
-            Ok(()) => {
-                return fs::rename(&name, target).inspect_err(|_| {
-                    let _ = fs::remove_file(&name);
-                });
+            Ok(()) => return TempPath::try_from_path(name),
+            Err(error) => {
+                temporary::forget(&name);
+                if error != rustix::io::Errno::EXIST {
+                    return Err(error.into());
+                }
             }
-            Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
         }
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn name_and_rename(_file: &File, _folder: &Path, _target: &Path) -> io::Result<()> {
+fn name_file(_file: &File, _folder: &Path) -> io::Result<TempPath> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Checks that a file of at least so many bytes has room in the folder of `path`.
+#[cfg(target_os = "linux")]
+pub(crate) fn check_room(path: &Path, bytes: u64) -> Result<(), Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(system) = rustix::fs::statvfs(folder) else { return Ok(()) };
+    let free = system.f_bavail.saturating_mul(system.f_frsize);
+    if bytes > free {
+        let [bytes, free] = [bytes, free].map(crate::info::bytes);
+        let what = format!("would take {bytes}, and {free} are free there");
+        return Err(Failure::input(path, format!("{what}; use fewer --features, or another disk")));
+    }
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn check_room(_path: &Path, _bytes: u64) -> Result<(), Failure> {
+    Ok(())
 }
 
 /// Checks that an output file is not also another input or output of the command.
@@ -188,6 +267,8 @@ fn resolve(path: &Path) -> PathBuf {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::*;
 
     /// The names in a folder.
@@ -216,7 +297,10 @@ mod tests {
     #[test]
     fn contents_have_no_name_before_commit() {
         let folder = tempfile::tempdir().unwrap();
-        let Some(_) = unnamed_file(folder.path()) else { return };
+        let Some(_) = unnamed_file(folder.path()) else {
+            eprintln!("not tested: the temporary folder's file system has no unnamed files");
+            return;
+        };
         let mut file = AtomicFile::create(&folder.path().join("out")).unwrap();
         file.write_all(&vec![1; 3 * BUFFER]).unwrap();
         assert!(names(folder.path()).is_empty());
@@ -237,6 +321,65 @@ mod tests {
                 assert_eq!(fs::read_to_string(&path).unwrap(), contents);
                 assert_eq!(names(folder.path()), ["out"]);
             }
+        }
+    }
+
+    /// A description never stands beside a file that it does not describe: an old one goes before the file changes.
+    #[test]
+    fn a_file_and_its_description_appear_together() {
+        for way in WAYS {
+            let folder = tempfile::tempdir().unwrap();
+            let (main, description) = (folder.path().join("z"), folder.path().join("s"));
+            let written = |path: &Path, text: &str| {
+                let mut file = AtomicFile::create_with(path, way).unwrap();
+                file.write_all(text.as_bytes()).unwrap();
+                file
+            };
+            for text in ["one", "two", "two"] {
+                written(&main, text).commit_with(Some(written(&description, text))).unwrap();
+                assert_eq!([&main, &description].map(|path| fs::read_to_string(path).unwrap()), [text; 2]);
+                assert_eq!(names(folder.path()), ["s", "z"]);
+            }
+            // Where the main file cannot be placed, the old description is gone rather than wrong.
+            let (file, other) = (written(&main, "three"), written(&description, "three"));
+            fs::remove_file(&main).unwrap();
+            fs::create_dir(&main).unwrap();
+            assert!(file.commit_with(Some(other)).is_err());
+            assert_eq!(names(folder.path()), ["z"]);
+        }
+    }
+
+    /// What a killed process left is removed; what somebody still writes, what is young and what is not ours stays.
+    #[test]
+    fn files_of_dead_processes_are_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let old = SystemTime::now() - Duration::from_secs(3600);
+        let mut held = Vec::new();
+        for name in [".argand-dead.tmp", ".argand-alive.tmp", ".argand-young.tmp", ".argand-other", "argand-x.tmp"] {
+            let file = File::create(path(name)).unwrap();
+            if name != ".argand-young.tmp" {
+                file.set_modified(old).unwrap();
+            }
+            if name == ".argand-alive.tmp" {
+                file.lock().unwrap();
+                held.push(file);
+            }
+        }
+        for way in WAYS {
+            AtomicFile::create_with(&path("out"), way).unwrap().commit().unwrap();
+            let left = [".argand-alive.tmp", ".argand-other", ".argand-young.tmp", "argand-x.tmp", "out"];
+            assert_eq!(names(folder.path()), left);
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_known_beforehand() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(check_room(&folder.path().join("z.npy"), 1000), Ok(()));
+        if cfg!(target_os = "linux") {
+            let failure = check_room(&folder.path().join("z.npy"), 1 << 60).unwrap_err();
+            assert!(failure.exit_code() == 2 && failure.to_string().contains("would take"), "{failure}");
         }
     }
 

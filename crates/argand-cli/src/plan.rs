@@ -2,16 +2,17 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use argand::plan::{Goal, Request};
-use argand::{Argument, Error, Method, Spec};
+use argand::{Argument, Error, Method, OwnedRows, Spec};
 use indicatif::{HumanCount, ProgressBar};
 
 use crate::failure::Failure;
-use crate::inputs::{self, Inputs, KernelArguments};
+use crate::inputs::{self, KernelArguments};
 use crate::output::{self, AtomicFile};
+use crate::selection::{FeatureArguments, quoted};
 use crate::{on_threads, print};
 
 /// Choose a method and a number of features for the rows of a file.
@@ -53,7 +54,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "S", default_value_t = 0, allow_negative_numbers = true)]
     seed: u64,
 
-    /// Save the recommended sketch for `argand transform --spec`.
+    /// Save the recommended sketch, with columns and scaling, for `argand transform --spec` and `argand fit --spec`.
     #[arg(long, value_name = "FILE")]
     save_spec: Option<PathBuf>,
 
@@ -65,9 +66,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
 
-    /// Memory limit for a sketch, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = argand::DEFAULT_MEMORY_LIMIT >> 20, allow_negative_numbers = true)]
-    memory_limit: u64,
+    #[command(flatten)]
+    tables: FeatureArguments,
 }
 
 /// Exactly one of the two.
@@ -88,6 +88,7 @@ Examples:
   argand plan train.npy --degree 3 --target-error 0.05
   argand plan train.npy --degree 3 --features 2048 --time-budget 10
   argand plan train.npy --degree 3 --target-error 0.05 --save-spec sketch.json --json > plan.json
+  argand plan train.csv --labels class --scaling unit --features 1024 --save-spec sketch.json
   argand plan image.npy text.npy --target-error 0.1               two inputs: their tensor product
 
 The predicted error is the root mean square over sketches: a typical sketch is better.";
@@ -100,15 +101,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (Some(target), _) => Goal::Error(target),
         (None, features) => Goal::Features(features.unwrap_or(0)),
     };
-    let mut inputs = Inputs::<f32>::open(&arguments.inputs, None, &[])?;
-    let (kernel, dims) = arguments.kernel.kernel(inputs.columns())?;
+    let prepared = arguments.tables.open::<f32>(&arguments.inputs, None)?;
+    let (kernel, dims) = arguments.kernel.kernel(prepared.inputs.columns())?;
+    let recipe = prepared.recipe(Spec::new(dims.clone()).with_kernel(kernel));
+    let mut inputs = prepared.inputs;
     let mut request = Request::new(kernel, dims, goal);
     if !arguments.method.is_empty() {
         request.methods.clone_from(&arguments.method);
     }
     request.time_budget = arguments.time_budget;
     request.max_features = arguments.max_features;
-    request.memory_limit = arguments.memory_limit.saturating_mul(1 << 20);
+    request.memory_limit = arguments.tables.table.limit();
     request.seed = arguments.seed;
     request.sampling.seed = arguments.seed;
     // Reject a wrong request before reading the file.
@@ -124,6 +127,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     spinner.enable_steady_tick(Duration::from_millis(100));
     let plan = on_threads(arguments.threads, || {
         let views = sample.views()?;
+        let scaled = recipe.preparation.apply(&views)?;
+        let views = scaled.as_ref().map_or(views, |tables| tables.iter().map(OwnedRows::view).collect());
         argand::plan::plan(&request, &views, |step| spinner.set_message(step.to_string()))
     });
     spinner.finish_and_clear();
@@ -141,22 +146,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.json {
         print(&plan.to_json())?;
     } else {
-        let any = Spec::new(request.inputs.clone()).with_kernel(kernel);
         let columns: Vec<String> = request.inputs.as_slice().iter().map(usize::to_string).collect();
         let mut text = format!(
             "Kernel {} on {} rows x {} columns\n\n{plan}",
-            crate::info::kernel(&any),
+            crate::info::kernel(&recipe.spec),
             HumanCount(sample.total as u64),
             columns.join(" + "),
         );
         if let Some(best) = plan.best() {
-            let _ = writeln!(text, "  {}", command(&best.spec, &arguments.inputs));
+            let _ = writeln!(text, "  {}", command(&best.spec, arguments));
         }
         print(&text)?;
     }
     plan.recommended.map_err(|unmet| Failure::Input(unmet.to_string()))?;
     if let (Some(best), Some(mut file), Some(path)) = (plan.best(), spec_file, arguments.save_spec.as_deref()) {
-        let written = file.write_all(best.spec.to_json().as_bytes()).and_then(|()| file.flush());
+        let text = recipe.with_spec(best.spec.clone()).to_json();
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.flush());
         written.map_err(|error| Failure::io(path, "write", &error))?;
         file.commit()?;
     }
@@ -164,10 +169,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// The command that applies a spec.
-fn command(spec: &Spec, inputs: &[PathBuf]) -> String {
-    let mut text = "argand transform".to_owned();
+fn command(spec: &Spec, arguments: &Arguments) -> String {
+    let (mut text, inputs) = ("argand transform".to_owned(), &arguments.inputs);
     for path in inputs {
-        let _ = write!(text, " {}", quoted(path));
+        let _ = write!(text, " {}", quoted(&path.display().to_string()));
     }
     let _ = write!(text, " -o z.npy --method {} --features {}", spec.method, spec.features);
     if inputs.len() == 1 {
@@ -181,12 +186,5 @@ fn command(spec: &Spec, inputs: &[PathBuf]) -> String {
     if spec.seed != 0 {
         let _ = write!(text, " --seed {}", spec.seed);
     }
-    text
-}
-
-/// A path quoted for a shell.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_alphanumeric() || "/._-+=:@%,".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    text + &arguments.tables.flags()
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use argand::Rows;
-use argand_learn::largest;
 use indicatif::HumanCount;
 
 use crate::device::DeviceArguments;
@@ -14,13 +13,14 @@ use crate::inputs::Inputs;
 use crate::model::NamedModel;
 use crate::on_threads;
 use crate::output;
+use crate::selection::{Picking, Policy, Saved, TableArguments};
 use crate::table::{self, Columns, LabelWriter, Writer};
 
 /// Predict labels with a model.
 ///
 /// Reads the tables that `argand fit` reads, in blocks, and writes one label or number per row: as .npy, .csv or .parquet, by
-/// extension. A named column that held the labels when the model was fitted is left out; the others are matched by
-/// position, not by name. The output appears once it is complete, or not at all.
+/// extension. The column that held the labels when the model was fitted is left out; the others are matched by
+/// name where the model and the table have names, and otherwise by position. The output appears once it is complete, or not at all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -46,6 +46,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
 
+    #[command(flatten)]
+    table: TableArguments,
+
     /// Print nothing on success.
     #[arg(short, long)]
     quiet: bool,
@@ -68,10 +71,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     device.take(&mut *named.model);
     let mut taken = arguments.inputs.iter().chain([&arguments.model]);
     output::check_free("--output", &arguments.output, &mut taken)?;
-    let spec = &named.model.recipe().spec;
-    let dims = ("model", spec.inputs.as_slice());
-    let without: Vec<&str> = named.label_column.as_deref().into_iter().collect();
-    let mut inputs = Inputs::<f32>::open(&arguments.inputs, Some(dims), &without)?;
+    let recipe = named.model.recipe();
+    let missing = arguments.table.missing(Some(("model", &recipe.missing)))?;
+    let labels: Vec<String> = named.label_column.clone().into_iter().collect();
+    let picking = Picking {
+        arguments: &arguments.table,
+        labels: &labels,
+        label_place: named.label_place,
+        saved: Some(Saved::of("model", recipe)),
+    };
+    let policy = missing.as_ref().map_or(Policy::Error, Policy::from);
+    let mut inputs = Inputs::<f32>::open(&arguments.inputs, &picking, policy)?;
     let numbers = |names: Vec<String>| table::create::<f64>(&arguments.output, Columns::Named(names)).map(Out::Numbers);
     let mut out = match named.classes() {
         None if arguments.proba => {
@@ -92,26 +102,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         if !arguments.quiet {
             inputs.show_progress("");
         }
-        let block_rows = inputs.block_rows();
+        let block_rows = inputs.block_rows(named.task.predicted_bytes());
         while inputs.next(block_rows)? > 0 {
-            let mut predicted = Vec::new();
+            let (mut labels, mut numbers) = (Vec::new(), Vec::new());
             let views = inputs.views().map_err(|error| inputs.explain(error))?;
             let predict = |_, features: Rows<'_, f32>| {
-                predicted.extend(named.model.predict(features)?);
+                match &out {
+                    Out::Labels(_) => labels.extend(named.model.labels(features)?),
+                    Out::Numbers(_) => numbers.extend(named.model.predict(features)?),
+                }
                 Ok(())
             };
             pipeline.for_each_block(&views, predict).map_err(|error| inputs.explain(error))?;
             match &mut out {
-                Out::Labels(writer) => writer.write(&largest(&predicted, named.model.predicts().columns()))?,
-                Out::Numbers(writer) => writer.write(&predicted)?,
+                Out::Labels(writer) => writer.write(&labels)?,
+                Out::Numbers(writer) => writer.write(&numbers)?,
             }
         }
         Ok::<_, Failure>(inputs.rows_before())
     })??;
     drop(inputs);
     match out {
-        Out::Labels(writer) => writer.finish()?,
-        Out::Numbers(writer) => writer.finish()?,
+        Out::Labels(writer) => writer.finish()?.commit()?,
+        Out::Numbers(writer) => writer.finish()?.commit()?,
     }
     if !arguments.quiet {
         let seconds = (begun.elapsed().as_secs_f64() * 100.0).round() / 100.0;

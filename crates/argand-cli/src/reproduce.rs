@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use argand::Method;
-use argand_learn::Scaling;
+use argand_learn::{Missing, Scaling};
 use argand_paper::{Dataset, Error, ITEMS, Item, Outcome, Part, Progress, Reference, Settings, Source};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -12,6 +12,7 @@ use crate::dataset::{self, Classes, LabelSource, Task};
 use crate::device::DeviceArguments;
 use crate::failure::Failure;
 use crate::print;
+use crate::selection::{Policy, TableArguments};
 
 /// Measure the paper's figures and tables again.
 ///
@@ -56,7 +57,7 @@ pub(crate) struct Arguments {
     quick: bool,
 
     /// Number of seeds, or draws, instead of the default.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_SEEDS))]
     seeds: Option<u64>,
 
     /// Degrees for gp and variance-ratio instead of the default.
@@ -90,10 +91,16 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
+    #[command(flatten)]
+    tables: TableArguments,
+
     /// Hide progress bars.
     #[arg(long)]
     quiet: bool,
 }
+
+/// More seeds than these would take years.
+const MOST_SEEDS: u64 = 1_000_000;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.names.iter().any(|name| name == "list") {
@@ -230,10 +237,10 @@ fn datasets(arguments: &Arguments, needed: bool) -> Result<Vec<Source>, Failure>
     let mut sources = Vec::new();
     if let (Some(path), Some(labels)) = (&arguments.table, &arguments.labels) {
         let name = path.file_stem().map_or_else(|| "table".to_owned(), |stem| stem.to_string_lossy().into_owned());
-        let (path, labels) = (path.clone(), labels.clone());
+        let (path, labels, tables) = (path.clone(), labels.clone(), arguments.tables.clone());
         sources.push(Source::new(&name, {
             let name = name.clone();
-            move || load(&name, &path, &labels, None)
+            move || load(&name, &path, &labels, None, &tables)
         }));
     }
     let there = |name: &str| {
@@ -254,10 +261,10 @@ fn datasets(arguments: &Arguments, needed: bool) -> Result<Vec<Source>, Failure>
             let what = "is not in the folder that --data names; `make data` fetches mnist, fashion-mnist and letter into data/";
             return Err(Failure::Input(format!("--dataset: {name} {what}")));
         };
-        sources.push(source(known, folder));
+        sources.push(source(known, folder, &arguments.tables));
     }
     if sources.is_empty() {
-        sources.extend(KNOWN.iter().filter_map(|known| Some(source(known, there(known.name)?))));
+        sources.extend(KNOWN.iter().filter_map(|known| Some(source(known, there(known.name)?, &arguments.tables))));
     }
     if let (Some(folder), true) = (&arguments.data, sources.is_empty()) {
         return Err(Failure::input(folder, "holds none of mnist/, letter/, cifar10-conv/ and fashion-mnist/"));
@@ -274,7 +281,8 @@ fn datasets(arguments: &Arguments, needed: bool) -> Result<Vec<Source>, Failure>
     Ok(sources)
 }
 
-fn source(known: &'static Known, folder: PathBuf) -> Source {
+fn source(known: &'static Known, folder: PathBuf, tables: &TableArguments) -> Source {
+    let tables = tables.clone();
     Source::new(known.name, move || {
         let package = known.packages.iter().find(|package| folder.join(package.train[0]).is_file());
         let Some(Package { train, test }) = package else {
@@ -287,25 +295,33 @@ fn source(known: &'static Known, folder: PathBuf) -> Source {
             (folder.join(rows), labels)
         };
         let (train, labels) = files(train);
-        load(known.name, &train, &labels, test.as_ref().map(files))
+        load(known.name, &train, &labels, test.as_ref().map(files), &tables)
     })
 }
 
 /// Reads rows and labels into memory.
-fn load(name: &str, train: &Path, labels: &str, test: Option<(PathBuf, String)>) -> Result<Dataset, Error> {
+fn load(
+    name: &str,
+    train: &Path,
+    labels: &str,
+    test: Option<(PathBuf, String)>,
+    tables: &TableArguments,
+) -> Result<Dataset, Error> {
     let read = || -> Result<_, Failure> {
         let paths = [train.to_path_buf()];
-        let source = LabelSource::find("--labels", labels, &paths)?;
+        let source = LabelSource::find("--labels", labels, &paths, tables)?;
         let task = Task::Classification(Classes::collect(&source)?);
         let part = |paths: &[PathBuf], source: LabelSource| -> Result<Part, Failure> {
-            let dataset = dataset::Dataset::new(paths, source, dataset::Part::All);
-            let (values, labels) = dataset.pass(None, &task, "")?.read_all()?;
+            let missing = tables.missing(Some(("table", &Missing::Error)))?;
+            let policy = missing.as_ref().map_or(Policy::Error, Policy::from);
+            let dataset = dataset::Dataset::new(paths, source, dataset::Part::All, tables, policy);
+            let (values, labels) = dataset.pass(None, &task, "")?.read_all(tables.limit())?;
             Ok(Part { values, labels })
         };
         let train = part(&paths, source)?;
         let test = test.as_ref().map(|(path, labels)| {
             let paths = [path.clone()];
-            part(&paths, LabelSource::find("--labels", labels, &paths)?)
+            part(&paths, LabelSource::find("--labels", labels, &paths, tables)?)
         });
         Ok((train, test.transpose()?))
     };

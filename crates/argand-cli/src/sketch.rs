@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use argand::{Method, Spec};
+use argand_learn::Recipe;
 
 use crate::failure::Failure;
-use crate::info::read_spec;
+use crate::info::read_recipe;
 use crate::inputs::KernelArguments;
 
 /// A description of a sketch, or a file with one.
@@ -51,15 +52,15 @@ impl SketchArguments {
         self.spec.as_ref()
     }
 
-    /// The saved sketch, if one is named.
-    pub(crate) fn saved(&self) -> Result<Option<Spec>, Failure> {
-        self.spec.as_deref().map(read_spec).transpose()
+    /// The saved sketch, if one is named, and what precedes it.
+    pub(crate) fn saved(&self) -> Result<Option<Recipe>, Failure> {
+        self.spec.as_deref().map(read_recipe).transpose()
     }
 
     /// The saved sketch, or the described one for tables with these numbers of columns.
-    pub(crate) fn spec(&self, saved: Option<Spec>, columns: &[usize]) -> Result<Spec, Failure> {
-        if let Some(spec) = saved {
-            return Ok(spec);
+    pub(crate) fn spec(&self, saved: Option<&Recipe>, columns: &[usize]) -> Result<Spec, Failure> {
+        if let Some(recipe) = saved {
+            return Ok(recipe.spec.clone());
         }
         let (kernel, inputs) = self.kernel.kernel(columns)?;
         let mut method = self.method;

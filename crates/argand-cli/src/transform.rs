@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use argand::{Error, FeatureMap, Field, RowsMut};
 use argand_cuda::Real;
+use argand_learn::Pipeline;
 use indicatif::HumanCount;
 
 use crate::blocks::{DEVICE_BYTES, THREAD_ROWS, TRANSFORM_BYTES};
@@ -15,6 +16,7 @@ use crate::failure::Failure;
 use crate::inputs::Inputs;
 use crate::on_threads;
 use crate::output::{self, AtomicFile};
+use crate::selection::FeatureArguments;
 use crate::sketch::SketchArguments;
 use crate::table::{self, Columns, Element};
 
@@ -53,9 +55,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
 
-    /// Memory limit for the sketch itself, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = argand::DEFAULT_MEMORY_LIMIT >> 20, allow_negative_numbers = true)]
-    memory_limit: u64,
+    #[command(flatten)]
+    rows: FeatureArguments,
 
     /// Print nothing on success.
     #[arg(short, long)]
@@ -91,11 +92,12 @@ fn run_in<T: Real + Element>(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(path) = arguments.save_spec.as_deref() {
         output::check_free("--save-spec", path, taken.into_iter())?;
     }
-    let mut inputs =
-        Inputs::<T>::open(&arguments.inputs, saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice())), &[])?;
+    let mut prepared = arguments.rows.open::<T>(&arguments.inputs, saved.as_ref())?;
+    let spec = arguments.sketch.spec(saved.as_ref(), prepared.inputs.columns())?;
+    let recipe = prepared.recipe(spec.clone());
+    let inputs = &mut prepared.inputs;
     inputs.advise(", or use --dtype f64 if the file has a finite number there, too large for f32");
-    let spec = arguments.sketch.spec(saved, inputs.columns())?;
-    let limit = arguments.memory_limit.saturating_mul(1 << 20);
+    let limit = arguments.rows.table.limit();
     let wrong = |error: Error| match error {
         Error::TooLarge { .. } => Failure::Input(format!("{error} (--memory-limit)")),
         _ => Failure::Input(error.to_string()),
@@ -111,27 +113,31 @@ fn run_in<T: Real + Element>(arguments: &Arguments) -> Result<(), Failure> {
         Field::Complex => Columns::Complex(spec.outputs()),
         Field::Real | Field::ComplexToReal => Columns::Real(spec.features),
     };
+    let rows = inputs.known_rows().unwrap_or(1);
+    // Text takes at least two bytes per number.
+    let least = if table::is_text(&arguments.output) { 2 } else { size_of::<T>() as u64 };
+    output::check_room(&arguments.output, rows.saturating_mul(spec.features as u64).saturating_mul(least))?;
     let mut writer = table::create::<T>(&arguments.output, columns)?;
     let begun = Instant::now();
     let rows = on_threads(arguments.threads, || {
         let drawn = spec.draw_within(limit).map_err(wrong)?;
         let sketch = device.map::<T>(&drawn, limit).map_err(wrong)?;
+        // The sketch's own spec, which includes what was fitted.
+        let recipe = recipe.with_spec(drawn.spec);
+        let written = recipe.to_json();
+        let sketch = Pipeline::new(recipe, sketch).map_err(wrong)?;
         if let (Some(file), Some(path)) = (&mut spec_file, &arguments.save_spec) {
-            // The sketch's own spec, which includes what was fitted.
-            let written = file.write_all(drawn.spec.to_json().as_bytes()).and_then(|()| file.flush());
+            let written = file.write_all(written.as_bytes()).and_then(|()| file.flush());
             written.map_err(|error| Failure::io(path, "write", &error))?;
         }
         if !arguments.quiet {
             inputs.show_progress("");
         }
         let bytes = if device.is_cpu() { TRANSFORM_BYTES } else { DEVICE_BYTES };
-        stream(&*sketch, &mut inputs, bytes, |features| writer.write(features))
+        stream(&sketch, inputs, bytes, |features| writer.write(features))
     })??;
-    drop(inputs);
-    writer.finish()?;
-    if let Some(file) = spec_file {
-        file.commit()?;
-    }
+    drop(prepared);
+    writer.finish()?.commit_with(spec_file)?;
     if !arguments.quiet {
         let _ = writeln!(
             std::io::stderr(),
@@ -152,9 +158,9 @@ fn stream<T: Real + Element>(
     block_bytes: usize,
     mut write: impl FnMut(&[T]) -> Result<(), Failure> + Send,
 ) -> Result<usize, Failure> {
-    let width = sketch.output_dim() + sketch.input_dims().iter().sum::<usize>();
-    // Enough rows to keep every thread busy, however wide they are.
-    let block_rows = (block_bytes / size_of::<T>() / width).max(THREAD_ROWS * rayon::current_num_threads());
+    // Enough rows to keep every thread busy, as long as there is room for them.
+    let fewest = THREAD_ROWS * rayon::current_num_threads();
+    let block_rows = inputs.rows_within(block_bytes, sketch.output_dim() * size_of::<T>(), [fewest, usize::MAX]);
     std::thread::scope(|scope| {
         // Two buffers go round: one is filled while the other is written.
         let (full, to_write) = mpsc::sync_channel::<Vec<T>>(1);

@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use argand::verify::{Comparison, Effort, Verification, z_bound};
-use argand::{Argument, Error, Method, Spec};
+use argand::{Argument, Error, Method, OwnedRows, Spec};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
-use crate::info::{kernel, read_spec};
-use crate::inputs::{self, Inputs, KernelArguments};
+use crate::info::{kernel, read_recipe};
+use crate::inputs::{self, KernelArguments};
+use crate::selection::FeatureArguments;
 use crate::{on_threads, print};
 
 /// Test the sketches against theory on the rows of a file.
@@ -61,6 +62,9 @@ pub(crate) struct Arguments {
     /// Number of threads [default: all cores].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
+
+    #[command(flatten)]
+    tables: FeatureArguments,
 }
 
 /// The methods with a closed form.
@@ -79,11 +83,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.rows == Some(0) {
         return Err(Failure::Input("--rows: expected at least 1, got 0".to_owned()));
     }
-    let saved = arguments.spec.as_deref().map(read_spec).transpose()?;
-    let mut inputs =
-        Inputs::<f64>::open(&arguments.inputs, saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice())), &[])?;
+    let saved = arguments.spec.as_deref().map(read_recipe).transpose()?;
+    let prepared = arguments.tables.open::<f64>(&arguments.inputs, saved.as_ref())?;
+    let preparation = prepared.recipe(Spec::polynomial(1)).preparation;
+    let mut inputs = prepared.inputs;
     let specs = match saved {
-        Some(spec) => vec![spec],
+        Some(recipe) => vec![recipe.spec],
         None => {
             let (kernel, dims) = arguments.kernel.kernel(inputs.columns())?;
             let spec = |&method: &Method| {
@@ -116,6 +121,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let reports = on_threads(arguments.threads, || {
         let views = sample.views().map_err(wrong)?;
+        let scaled = preparation.apply(&views).map_err(wrong)?;
+        let views = scaled.as_ref().map_or(views, |tables| tables.iter().map(OwnedRows::view).collect());
         let one = |spec: &Spec| {
             bar.set_message(spec.method.to_string());
             let report = argand::verify::verify(spec, &views, &effort).map_err(wrong);
@@ -142,8 +149,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for report in &reports {
         describe(report, bound, arguments.details, &mut text);
     }
-    let wrong: Vec<String> =
-        reports.iter().filter(|report| disagrees(report, bound)).map(|report| report.spec.method.to_string()).collect();
     let _ = write!(
         text,
         "\nz counts standard errors between what was measured and what theory says, corrected for skewness. If theory is right,\n\
@@ -157,21 +162,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             HumanCount(needed as u64)
         );
     }
-    if wrong.is_empty() {
-        let tested = reports.iter().filter(|report| report.scores().next().is_some()).count();
-        let _ = match tested {
-            0 => writeln!(text, "\nNothing could be judged."),
-            tested if tested == reports.len() => writeln!(text, "\nAll agree with theory."),
-            tested => writeln!(text, "\nAll {tested} that could be judged agree with theory."),
-        };
-        print(&text)
-    } else {
-        print(&text)?;
-        Err(Failure::Other(format!(
-            "{} disagree with theory; more --sketches tell chance from error",
-            wrong.join(", ")
-        )))
+    match conclusion(&reports, bound) {
+        Ok(good) => print(&(text + &good)),
+        Err(bad) => {
+            print(&text)?;
+            Err(bad)
+        }
     }
+}
+
+/// The last line of the report, or the failure that ends it.
+fn conclusion(reports: &[Verification], bound: f64) -> Result<String, Failure> {
+    let wrong: Vec<String> =
+        reports.iter().filter(|report| disagrees(report, bound)).map(|report| report.spec.method.to_string()).collect();
+    if !wrong.is_empty() {
+        let what = format!("{} disagree with theory; more --sketches tell chance from error", wrong.join(", "));
+        return Err(Failure::Other(what));
+    }
+    let tested = reports.iter().filter(|report| report.scores().next().is_some()).count();
+    Ok(match tested {
+        0 => "\nNothing could be judged.\n".to_owned(),
+        tested if tested == reports.len() => "\nAll agree with theory.\n".to_owned(),
+        tested => format!("\nAll {tested} that could be judged agree with theory.\n"),
+    })
 }
 
 /// The number of sketches needed to judge everything, if more than were drawn.
@@ -248,6 +261,40 @@ fn describe(report: &Verification, bound: f64, details: bool, text: &mut String)
                 ),
                 None => writeln!(text, "; deviation {:.4e}", pair.deviation),
             };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use argand::verify::PairReport;
+
+    use super::*;
+
+    /// A report of one pair whose mean has this score.
+    fn report(z: f64) -> Verification {
+        let mean = Comparison { expected: 1.0, measured: 1.0, z };
+        let pair = PairReport { rows: (0, 1), mean, variance: None, deviation: 0.1 };
+        let spec = Spec::polynomial(3).with_degree(2).with_features(1024);
+        Verification { spec, sketches: 500, pairs: vec![pair] }
+    }
+
+    /// A single score beyond the bound, or none at all, ends the command with a failure that names the method.
+    #[test]
+    fn the_command_disagrees_where_theory_and_sketches_do() {
+        let bound = z_bound(1, LEVEL);
+        for (z, right) in [(0.0, true), (0.9 * bound, true), (1.1 * bound, false), (-9.0, false), (f64::NAN, false)] {
+            let reports = [report(0.1), report(z)];
+            let mut text = String::new();
+            describe(&reports[1], bound, false, &mut text);
+            assert_eq!(text.contains("DISAGREES"), !right, "{z}: {text}");
+            match conclusion(&reports, bound) {
+                Ok(text) => assert!(right && text.contains("All agree"), "{z}: {text}"),
+                Err(failure) => {
+                    assert!(!right && failure.exit_code() == 1, "{z}: {failure}");
+                    assert!(failure.to_string().contains("ctr-product-srht disagree with theory"), "{failure}");
+                }
+            }
         }
     }
 }

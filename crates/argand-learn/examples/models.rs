@@ -26,7 +26,7 @@ fn main() -> Result<(), Error> {
     let mut scaling = PreparationFit::new(Scaling::Standard, &[COLUMNS]);
     scaling.update(&train)?;
     let spec = Spec::polynomial(COLUMNS).with_degree(2).with_coef0(1.0).with_features(256);
-    let recipe = Recipe { preparation: scaling.finish()?, spec };
+    let recipe = Recipe::new(scaling.finish()?, spec);
     let pipeline = recipe.pipeline::<f32>()?;
 
     // One pass over the rows, in blocks. Sums of other files and machines could be merged in.

@@ -11,11 +11,12 @@ use argand::{Error, FileFault};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// The version that is written. Every version from 1 on can be read: `tests/fixture` holds files of each.
 const VERSION: u32 = 1;
 /// Headers hold a spec, some parameters and the names of classes.
-const LONGEST_HEADER: u32 = 256 << 20;
+const LONGEST_HEADER: u32 = 64 << 20;
 /// Numbers converted at a time.
 const CHUNK: usize = 1 << 16;
 
@@ -23,10 +24,14 @@ const CHUNK: usize = 1 << 16;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Archive {
     kind: String,
-    header: Value,
-    note: Value,
+    /// JSON that is parsed when somebody says what it holds: parsed as anything it would take a hundred times the memory.
+    header: String,
+    note: String,
     arrays: Vec<(String, Array)>,
 }
+
+/// The note of an archive without one.
+const NO_NOTE: &str = "null";
 
 #[derive(Debug, Clone, PartialEq)]
 enum Array {
@@ -40,9 +45,9 @@ enum Array {
 struct Header {
     kind: String,
     arrays: Vec<Entry>,
-    header: Value,
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    note: Value,
+    header: Box<RawValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<Box<RawValue>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -60,14 +65,14 @@ impl Archive {
     /// An archive without arrays; `header` may be any data that JSON can hold.
     pub(crate) fn new(kind: &str, header: &impl Serialize) -> Self {
         // Structs of numbers and strings always serialise.
-        let header = serde_json::to_value(header).unwrap_or_default();
-        Self { kind: kind.to_owned(), header, note: Value::Null, arrays: Vec::new() }
+        let header = serde_json::to_value(header).unwrap_or_default().to_string();
+        Self { kind: kind.to_owned(), header, note: NO_NOTE.to_owned(), arrays: Vec::new() }
     }
 
     /// Adds what whoever saves the archive wants to find in it again, for example the names of classes.
     #[must_use]
     pub fn with_note(mut self, note: &impl Serialize) -> Self {
-        self.note = serde_json::to_value(note).unwrap_or_default();
+        self.note = serde_json::to_value(note).unwrap_or_default().to_string();
         self
     }
 
@@ -76,7 +81,7 @@ impl Archive {
     /// # Errors
     /// [`Error::Archive`] if there is none, or one of another shape.
     pub fn note<N: DeserializeOwned>(&self) -> Result<N, Error> {
-        N::deserialize(&self.note).map_err(|error| Error::Archive(FileFault::in_part("note", error)))
+        serde_json::from_str(&self.note).map_err(|error| Error::Archive(FileFault::in_part("note", error)))
     }
 
     /// Adds an array.
@@ -100,7 +105,7 @@ impl Archive {
     /// The header as JSON.
     #[must_use]
     pub fn header_json(&self) -> String {
-        format!("{:#}", self.header)
+        serde_json::from_str::<Value>(&self.header).map_or_else(|_| self.header.clone(), |value| format!("{value:#}"))
     }
 
     /// The header, if the archive is of this kind.
@@ -108,7 +113,7 @@ impl Archive {
         if self.kind != kind {
             return Err(Error::Archive(FileFault::Kind { expected: kind.to_owned(), found: self.kind.clone() }));
         }
-        H::deserialize(&self.header).map_err(|error| Error::Archive(FileFault::in_part("header", error)))
+        serde_json::from_str(&self.header).map_err(|error| Error::Archive(FileFault::in_part("header", error)))
     }
 
     fn take(&mut self, name: &str) -> Result<Array, Error> {
@@ -141,7 +146,7 @@ impl Archive {
     /// Writes the bytes.
     ///
     /// # Errors
-    /// Whatever `out` reports, or a header of more than 256 MB.
+    /// Whatever `out` reports, or a header of more than 64 MB.
     pub fn write_to(&self, out: impl Write) -> io::Result<()> {
         let mut out = Checked { inner: out, hasher: crc32fast::Hasher::new() };
         let entry = |(name, array): &(String, Array)| {
@@ -152,14 +157,12 @@ impl Archive {
             Entry { name: name.clone(), dtype: dtype.to_owned(), length: length as u64 }
         };
         let arrays = self.arrays.iter().map(entry).collect();
-        let header = serde_json::to_vec(&Header {
-            kind: self.kind.clone(),
-            arrays,
-            header: self.header.clone(),
-            note: self.note.clone(),
-        })?;
+        let raw = |text: &String| RawValue::from_string(text.clone());
+        let note = (self.note != NO_NOTE).then(|| raw(&self.note)).transpose()?;
+        let header = Header { kind: self.kind.clone(), arrays, header: raw(&self.header)?, note };
+        let header = serde_json::to_vec(&header)?;
         let length = u32::try_from(header.len()).ok().filter(|&length| length <= LONGEST_HEADER);
-        let length = length.ok_or_else(|| io::Error::other("the header is longer than 256 MB"))?;
+        let length = length.ok_or_else(|| io::Error::other("the header is longer than 64 MB"))?;
         out.write_all(&Self::MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
         out.write_all(&length.to_le_bytes())?;
@@ -202,7 +205,7 @@ impl Archive {
         }
         let length = u32::from_le_bytes(source.bytes()?);
         if length > LONGEST_HEADER {
-            return Err(Error::Archive(FileFault::Damaged("the header is longer than 256 MB")));
+            return Err(Error::Archive(FileFault::Damaged("the header is longer than 64 MB")));
         }
         let header = source.many(u64::from(length))?;
         let header: Header =
@@ -225,7 +228,11 @@ impl Archive {
             return Err(Error::Archive(FileFault::Damaged("the checksum does not match")));
         }
         match source.inner.read(&mut [0]) {
-            Ok(0) => Ok(Self { kind: header.kind, header: header.header, note: header.note, arrays }),
+            Ok(0) => {
+                let text = |raw: Box<RawValue>| String::from(Box::<str>::from(raw));
+                let note = header.note.map_or_else(|| NO_NOTE.to_owned(), text);
+                Ok(Self { kind: header.kind, header: text(header.header), note, arrays })
+            }
             Ok(_) => Err(Error::Archive(FileFault::Damaged("there are bytes after its end"))),
             Err(error) => Err(Error::Archive(FileFault::caused_by(error))),
         }

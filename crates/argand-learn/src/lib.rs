@@ -28,6 +28,6 @@ pub use gp::{ClassTargets, ExactGp, GpClassifier, GpOptions, GpPrediction, GpReg
 pub use gram::{Gram, Labels, Targets};
 pub use model::{Model, Predicts, Setting, kinds, read_model};
 pub use preparation::{Preparation, PreparationFit, Scaling};
-pub use recipe::{Pipeline, Recipe};
+pub use recipe::{Missing, Pipeline, Recipe};
 pub use ridge::{LeaveOneOut, Ridge, RidgePath};
 pub use score::{Score, largest, mean_negative_log_likelihood};

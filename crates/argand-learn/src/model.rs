@@ -13,7 +13,7 @@ use crate::gram::Labels;
 use crate::online::SoftmaxClassifier;
 use crate::recipe::Recipe;
 use crate::ridge::Ridge;
-use crate::score::Score;
+use crate::score::{Score, largest};
 
 /// What a model predicts for every row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +119,14 @@ pub trait Model: Any + fmt::Debug + Send + Sync {
     /// As [`Model::scores`].
     fn predict(&self, features: Rows<'_, f32>) -> Result<Vec<f64>, Error> {
         self.scores(features)
+    }
+
+    /// The class of every row: that of the largest of what [`Model::predict`] gives, which need not be computed for it.
+    ///
+    /// # Errors
+    /// As [`Model::scores`].
+    fn labels(&self, features: Rows<'_, f32>) -> Result<Vec<u32>, Error> {
+        Ok(largest(&self.predict(features)?, self.predicts().columns()))
     }
 
     /// Means and variances of the latent functions, of models that have them.

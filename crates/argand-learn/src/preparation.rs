@@ -113,8 +113,11 @@ impl Preparation {
         &self.tables
     }
 
-    /// Scales finite rows of tables that fit. Returns `None` if there is nothing to do.
-    pub(crate) fn apply<T: Scalar>(&self, inputs: &[Input<'_, T>]) -> Result<Option<Vec<OwnedRows<T>>>, Error> {
+    /// The scaled rows of all tables, which must be finite and fit. Returns `None` if there is nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] for rows too long for their norm, and [`Error::Invalid`] for sparse rows too wide to become dense.
+    pub fn apply<T: Scalar>(&self, inputs: &[Input<'_, T>]) -> Result<Option<Vec<OwnedRows<T>>>, Error> {
         if self.scaling == Scaling::None {
             return Ok(None);
         }
@@ -294,6 +297,9 @@ impl PreparationFit {
     pub fn finish(self) -> Result<Preparation, Error> {
         if self.needs_rows() && self.rows == 0 {
             return Err(Error::invalid(Argument::Input(None), "at least one row to learn the scaling from", 0));
+        }
+        if self.scaling == Scaling::None {
+            return Ok(Preparation::none());
         }
         let rows = self.rows as f64;
         let columns = |table: Statistics| match self.scaling {

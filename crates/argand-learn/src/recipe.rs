@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use argand::draw::Drawn;
-use argand::{Argument, Error, FeatureMap, Input, OwnedRows, Rows, RowsMut, Scalar, Spec};
+use argand::{Argument, Error, FeatureMap, FileFault, Input, OwnedRows, Rows, RowsMut, Scalar, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::blocks::feature_rows;
@@ -13,23 +13,153 @@ use crate::engine::{Engine, EngineSketch, StartSums, Summing};
 use crate::gram::Targets;
 use crate::preparation::{Preparation, read_row};
 
-/// How rows become features, as plain data: a scaling and a sketch. Part of every model; Grams must share it to merge.
+/// The whole way from a table to features, as plain data: columns by name, what becomes of missing numbers, a scaling and a
+/// sketch. Part of every model; Grams must share it to merge. Whoever reads tables picks the columns and fills in numbers; a
+/// [`Pipeline`] does the rest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Recipe {
+    /// The names of the columns of every table, in the order of the sketch. A table without names has an empty list; no lists at
+    /// all mean that no table has names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Vec<String>>,
+    /// What becomes of missing numbers.
+    #[serde(default, skip_serializing_if = "Missing::is_error")]
+    pub missing: Missing,
     /// The scaling of rows.
     pub preparation: Preparation,
     /// The sketch of scaled rows.
     pub spec: Spec,
 }
 
-impl From<Spec> for Recipe {
-    fn from(spec: Spec) -> Self {
-        Self { preparation: Preparation::none(), spec }
+/// What becomes of rows in which a number is missing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Missing {
+    /// They are errors.
+    #[default]
+    Error,
+    /// They are left out.
+    Drop,
+    /// Missing numbers become these, one per column of every table: the means of the rows that were learnt from.
+    Mean(Vec<Vec<f64>>),
+}
+
+impl Missing {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_error(&self) -> bool {
+        *self == Self::Error
+    }
+
+    /// Checks that it fits tables with these numbers of columns.
+    fn check(&self, dims: &[usize]) -> Result<(), Error> {
+        if let Self::Mean(tables) = self
+            && (!tables.iter().map(Vec::len).eq(dims.iter().copied())
+                || tables.iter().flatten().any(|mean| !mean.is_finite()))
+        {
+            return Err(Error::invalid(Argument::Recipe, format!("finite means of columns {dims:?}"), "others"));
+        }
+        Ok(())
     }
 }
 
+impl From<Spec> for Recipe {
+    fn from(spec: Spec) -> Self {
+        Self::new(Preparation::none(), spec)
+    }
+}
+
+/// What a file of a recipe that is more than a sketch says it is.
+const FORMAT: &str = "argand-recipe";
+const FORMAT_VERSION: u32 = 1;
+
+/// A recipe as a file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecipeFile {
+    format: String,
+    version: u32,
+    recipe: Recipe,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checksum: Option<String>,
+}
+
+/// Read first, so that a newer file is recognised before its unknown fields are rejected.
+#[derive(Deserialize)]
+struct Versions {
+    #[serde(default)]
+    format: String,
+    #[serde(default)]
+    version: u32,
+}
+
 impl Recipe {
+    /// Scaled rows, sketched; of columns in their order, none of them missing.
+    #[must_use]
+    pub fn new(preparation: Preparation, spec: Spec) -> Self {
+        Self { columns: Vec::new(), missing: Missing::Error, preparation, spec }
+    }
+
+    /// The same recipe with another sketch.
+    #[must_use]
+    pub fn with_spec(mut self, spec: Spec) -> Self {
+        self.spec = spec;
+        self
+    }
+
+    /// Checks that all parts are for the same tables.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub fn validate(&self) -> Result<(), Error> {
+        self.spec.validate()?;
+        let dims = self.spec.inputs.as_slice();
+        self.preparation.check(dims)?;
+        self.missing.check(dims)?;
+        let fits = |(names, &dim): (&Vec<String>, &usize)| names.is_empty() || names.len() == dim;
+        if !self.columns.is_empty() && (self.columns.len() != dims.len() || !self.columns.iter().zip(dims).all(fits)) {
+            return Err(Error::invalid(Argument::Recipe, format!("names of columns {dims:?}"), "names of others"));
+        }
+        Ok(())
+    }
+
+    /// The recipe as JSON, with a checksum. One that is only a sketch is written as [`Spec::to_json`] writes it.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        if *self == Self::from(self.spec.clone()) {
+            return self.spec.to_json();
+        }
+        let (format, version) = (FORMAT.to_owned(), FORMAT_VERSION);
+        let mut file = RecipeFile { format, version, recipe: self.clone(), checksum: None };
+        // Strings, numbers and lists of them always serialise.
+        let json = |file: &RecipeFile| serde_json::to_string_pretty(file).unwrap_or_default() + "\n";
+        file.checksum = argand::json_checksum(&json(&file));
+        json(&file)
+    }
+
+    /// Reads what [`Recipe::to_json`] or [`Spec::to_json`] wrote.
+    ///
+    /// # Errors
+    /// As [`Spec::from_json`] and [`Recipe::validate`].
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        match serde_json::from_str::<Versions>(text) {
+            Ok(Versions { format, version }) if format == FORMAT => {
+                if version != FORMAT_VERSION {
+                    let fault = FileFault::Newer { what: "version", found: version, newest: FORMAT_VERSION };
+                    return Err(Error::Spec(fault));
+                }
+            }
+            _ => return Spec::from_json(text).map(Self::from),
+        }
+        let file: RecipeFile = serde_json::from_str(text).map_err(|error| Error::Spec(FileFault::caused_by(error)))?;
+        if file.checksum.is_some() && file.checksum != argand::json_checksum(text) {
+            return Err(Error::Spec(FileFault::Checksum));
+        }
+        file.recipe.validate()?;
+        Ok(file.recipe)
+    }
+
     /// Draws the sketch for this processor.
     ///
     /// # Errors
@@ -49,7 +179,7 @@ impl Recipe {
         let drawn = self.spec.draw()?;
         let map = back_end(&drawn)?;
         // The drawn spec includes what was fitted on drawing.
-        Pipeline::new(Self { preparation: self.preparation.clone(), spec: drawn.spec }, map)
+        Pipeline::new(self.clone().with_spec(drawn.spec), map)
     }
 
     /// Draws the sketch for an engine, on which sums and models of the pipeline stay.
@@ -239,10 +369,8 @@ mod tests {
         for scaling in [Scaling::None, Scaling::Unit, Scaling::NonNegative, Scaling::Standard] {
             let mut fit = PreparationFit::new(scaling, &[3]);
             fit.update(&[Rows::new(&X, 4, 3).unwrap().into()]).unwrap();
-            let recipe = Recipe {
-                preparation: fit.finish().unwrap(),
-                spec: Spec::polynomial(3).with_degree(3).with_features(16).with_seed(5),
-            };
+            let spec = Spec::polynomial(3).with_degree(3).with_features(16).with_seed(5);
+            let recipe = Recipe::new(fit.finish().unwrap(), spec);
             assert_eq!(serde_json::from_str::<Recipe>(&serde_json::to_string(&recipe).unwrap()).unwrap(), recipe);
             let pipeline = recipe.pipeline::<f64>().unwrap();
             let cotangent: Vec<f64> = (0..4 * 16).map(|i| f64::from(i * 37 % 11) - 5.0).collect();
@@ -330,9 +458,9 @@ mod tests {
     #[test]
     fn any_map_can_be_behind_a_pipeline_and_rows_are_checked_once() {
         static ROWS: AtomicUsize = AtomicUsize::new(0);
-        let recipe = |features: usize, scaling: Scaling| Recipe {
-            preparation: PreparationFit::new(scaling, &[3]).finish().unwrap(),
-            spec: Spec::polynomial(3).with_features(features),
+        let recipe = |features: usize, scaling: Scaling| {
+            let preparation = PreparationFit::new(scaling, &[3]).finish().unwrap();
+            Recipe::new(preparation, Spec::polynomial(3).with_features(features))
         };
         let x: Vec<f32> = (0..30).map(|i| i as f32).collect();
         let inputs = [Rows::new(&x, 10, 3).unwrap().into()];
@@ -355,11 +483,48 @@ mod tests {
         assert_eq!(wrong.unwrap_err().to_string(), message);
     }
 
+    /// A recipe keeps names, means and scaling in its file; a plain one is the file of its sketch.
+    #[test]
+    fn recipes_are_files_that_notice_every_flipped_bit() {
+        let plain = Recipe::from(Spec::polynomial(3).with_features(8));
+        assert_eq!(plain.to_json(), plain.spec.to_json());
+        assert_eq!(Recipe::from_json(&plain.to_json()), Ok(plain.clone()));
+        let mut fit = PreparationFit::new(Scaling::Standard, &[3]);
+        fit.update(&[Rows::new(&X, 4, 3).unwrap().into()]).unwrap();
+        let recipe = Recipe {
+            columns: vec![["a", "b, c", "ß"].map(str::to_owned).to_vec()],
+            missing: Missing::Mean(vec![vec![0.1, 0.2, 0.3]]),
+            preparation: fit.finish().unwrap(),
+            ..plain
+        };
+        let json = recipe.to_json();
+        assert_eq!(Recipe::from_json(&json), Ok(recipe.clone()));
+        for at in 0..json.len() {
+            for bit in 0..8 {
+                let mut bytes = json.clone().into_bytes();
+                bytes[at] ^= 1 << bit;
+                let Ok(text) = String::from_utf8(bytes) else { continue };
+                let read = Recipe::from_json(&text);
+                assert!(read.is_err() || read == Ok(recipe.clone()), "byte {at}, bit {bit}: {read:?}");
+            }
+        }
+        let newer = json.replacen("\"version\": 1", "\"version\": 2", 1);
+        assert!(Recipe::from_json(&newer).unwrap_err().to_string().contains("upgrade"));
+        for wrong in [
+            Recipe { columns: vec![vec!["a".to_owned()]], ..recipe.clone() },
+            Recipe { columns: vec![vec![], vec![]], ..recipe.clone() },
+            Recipe { missing: Missing::Mean(vec![vec![1.0]]), ..recipe.clone() },
+            Recipe { missing: Missing::Mean(vec![vec![1.0, f64::NAN, 2.0]]), ..recipe.clone() },
+        ] {
+            assert!(wrong.validate().is_err(), "{wrong:?}");
+        }
+    }
+
     #[test]
     fn preparations_of_other_tables_are_errors() {
         let mut fit = PreparationFit::new(Scaling::Standard, &[3]);
         fit.update(&[Rows::new(&X, 4, 3).unwrap().into()]).unwrap();
-        let recipe = Recipe { preparation: fit.finish().unwrap(), spec: Spec::polynomial(4).with_features(8) };
+        let recipe = Recipe::new(fit.finish().unwrap(), Spec::polynomial(4).with_features(8));
         assert!(recipe.pipeline::<f32>().unwrap_err().to_string().starts_with("preparation"));
     }
 }

@@ -130,7 +130,7 @@ fn compare(engine: &Arc<dyn Engine>, tolerance: f64) {
     {
         let mut spec = Spec::polynomial(COLUMNS).with_features(150).with_method(method.parse().unwrap());
         spec.kernel = Kernel { gamma: 0.5, coef0: 0.5, degree: 2 };
-        let recipe = Recipe { preparation: PreparationFit::new(scaling, &[COLUMNS]).finish().unwrap(), spec };
+        let recipe = Recipe::new(PreparationFit::new(scaling, &[COLUMNS]).finish().unwrap(), spec);
         let (here, there) = (recipe.pipeline::<f32>().unwrap(), recipe.pipeline_with(engine).unwrap());
         assert!(here.engine().is_none() && there.engine().is_some());
         let features = here.transform(&inputs).unwrap();

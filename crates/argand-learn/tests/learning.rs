@@ -35,7 +35,7 @@ fn classify(train: &Part, test: &Part, classes: usize, spec: Spec) -> [f64; 2] {
     let (train_rows, test_rows) = (train.table(), test.table());
     let mut fit = PreparationFit::new(Scaling::NonNegative, &[columns]);
     fit.update(&train_rows).unwrap();
-    let recipe = Recipe { preparation: fit.finish().unwrap(), spec };
+    let recipe = Recipe::new(fit.finish().unwrap(), spec);
     let pipeline = recipe.pipeline::<f32>().unwrap();
     let mut gram = Gram::new(&recipe, Targets::ClassesApart(classes)).unwrap();
     pipeline

@@ -150,6 +150,25 @@ fn probabilities_sum_up_and_know_what_is_certain() {
     assert!(prediction.probabilities(0, 0).is_err());
 }
 
+/// Labels are those of the largest probabilities, whether a margin decides or the draws do.
+#[test]
+fn labels_are_those_of_the_largest_probabilities() {
+    let mut stream = Stream::new(8, Purpose::Sample, 7, 0);
+    for (spread, columns) in [(0.5, 3), (4.0, 7), (40.0, 26)] {
+        let rows = 400;
+        let means = (0..rows * columns).map(|_| spread * stream.complex_normal().0).collect();
+        let variances = (0..rows * columns).map(|_| 2.0 * stream.uniform()).collect();
+        let prediction = GpPrediction { columns, means, variances };
+        let expected = largest(&prediction.probabilities(1000, 0).unwrap(), columns);
+        assert_eq!(prediction.labels(1000, 0).unwrap(), expected, "{spread}");
+    }
+    assert!(GpPrediction { columns: 2, means: vec![], variances: vec![] }.labels(0, 0).is_err());
+    let problem = problem(120);
+    let model = GpClassifier::fit(&problem.gram(Targets::ClassesApart(3), 0..80), &GpOptions::default()).unwrap();
+    let features = problem.table(80..120);
+    assert_eq!(model.labels(features).unwrap(), largest(&Model::predict(&model, features).unwrap(), 3));
+}
+
 /// The kernel variances that the paper's authors had, from the numbers of rows in the classes.
 #[test]
 fn label_transform_gives_the_authors_variances() {
@@ -227,9 +246,18 @@ fn ridge_solves_the_normal_equations() {
         }
         let got = left_out.errors()[0];
         assert!((got - refitted).abs() < 1e-2 * refitted, "{got} {refitted}");
+        // Degrees of freedom from their definition: how much the fit of every row follows its own target.
+        let followed = rows.iter().map(|&row| {
+            let mut targets = problem.targets.clone();
+            targets[row] += 1.0;
+            let moved = naive_ridge(&problem, &rows, &targets, lambda);
+            predict_naive(&problem, &moved, row) - predict_naive(&problem, &naive, row)
+        });
+        let degrees = followed.sum::<f64>();
+        assert!((path.degrees_of_freedom(lambda) - degrees).abs() < 1e-2 * degrees, "{degrees}");
         // Generalised cross-validation from its definition.
         let residual = rows.iter().map(|&row| (predict_naive(&problem, &naive, row) - problem.targets[row]).powi(2));
-        let left = 40.0 - path.degrees_of_freedom(lambda);
+        let left = 40.0 - degrees;
         let want = 40.0 * residual.sum::<f64>() / (left * left);
         let got = path.generalised_cross_validation(lambda);
         assert!((got - want).abs() < 1e-2 * want, "{got} {want}");
@@ -254,6 +282,99 @@ fn ridge_classifies_by_one_and_minus_one() {
     }
     let right = largest(&scores, 3).iter().zip(&problem.classes[200..]).filter(|(a, b)| a == b).count();
     assert!(right > 85, "{right} of 100");
+    // Held-out and left-out errors are those of 1 and −1, too.
+    let lambda = 0.1;
+    let path = RidgePath::new(&gram).unwrap();
+    let sign = |row: usize, class: u32| if problem.classes[row] == class { 1.0 } else { -1.0 };
+    let (mut held_out, mut left_out) = (0.0, 0.0);
+    for class in 0..3 {
+        let signs: Vec<f64> = (0..300).map(|row| sign(row, class)).collect();
+        let naive = naive_ridge(&problem, &rows, &signs, lambda);
+        held_out += (200..300).map(|row| (predict_naive(&problem, &naive, row) - signs[row]).powi(2)).sum::<f64>();
+        // Leverages by definition: how much the fit of a row follows its own target.
+        for &row in &rows {
+            let mut moved = signs.clone();
+            moved[row] += 1.0;
+            let moved = naive_ridge(&problem, &rows, &moved, lambda);
+            let fit = predict_naive(&problem, &naive, row);
+            let leverage = predict_naive(&problem, &moved, row) - fit;
+            left_out += ((signs[row] - fit) / (1.0 - leverage)).powi(2);
+        }
+    }
+    let got = path.held_out(&problem.gram(Targets::Classes(3), 200..300), lambda).unwrap();
+    assert!((got - held_out / 100.0).abs() < 1e-2 * got, "{got} {}", held_out / 100.0);
+    let mut leave = path.leave_one_out(&[lambda]).unwrap();
+    leave.update(problem.table(0..200), problem.labels(Targets::Classes(3), 0..200)).unwrap();
+    let got = leave.errors()[0];
+    assert!((got - left_out / 200.0).abs() < 1e-2 * got, "{got} {}", left_out / 200.0);
+}
+
+/// Several columns of targets are as many processes that share their variances.
+#[test]
+fn several_targets_have_the_likelihood_of_all_and_share_the_noise() {
+    let problem = problem(120);
+    let second: Vec<f64> =
+        problem.targets.iter().enumerate().map(|(row, y)| 3.0 - 0.5 * y + (row % 3) as f64).collect();
+    let both: Vec<f64> = problem.targets.iter().zip(&second).flat_map(|(a, b)| [*a, *b]).collect();
+    let sums = |values: &[f64], columns: usize| {
+        let mut gram = Gram::new(&problem.recipe, Targets::Values(columns)).unwrap();
+        gram.update(problem.table(0..120), Labels::Values(Rows::new(values, 120, columns).unwrap())).unwrap();
+        gram
+    };
+    let variances = Variances { kernel: 1.5, noise: 0.2 };
+    let likelihood = |gram: &Gram| GpRegressor::fit(gram, Some(variances)).unwrap().log_marginal_likelihood();
+    let apart = likelihood(&sums(&problem.targets, 1)) + likelihood(&sums(&second, 1));
+    let together = likelihood(&sums(&both, 2));
+    assert!((apart - together).abs() < 1e-6 * apart.abs(), "{apart} {together}");
+    // The shared variances are the best for both: not those of either, and a maximum in all directions.
+    let gram = sums(&both, 2);
+    let best = GpRegressor::fit(&gram, None).unwrap();
+    let Variances { kernel, noise } = best.variances();
+    for (more_kernel, more_noise) in [(1.1, 1.0), (0.9, 1.0), (1.0, 1.05), (1.0, 0.95)] {
+        let other = Variances { kernel: kernel * more_kernel, noise: noise * more_noise };
+        let other = GpRegressor::fit(&gram, Some(other)).unwrap().log_marginal_likelihood();
+        assert!(other < best.log_marginal_likelihood(), "{more_kernel} {more_noise}");
+    }
+    let [first, second] =
+        [&problem.targets, &second].map(|y| GpRegressor::fit(&sums(y, 1), None).unwrap().variances().noise);
+    assert!(first < noise && noise < second, "{first} {noise} {second}");
+}
+
+/// One variance is given, and the other is the best for it.
+#[test]
+fn a_given_variance_is_kept_and_the_other_is_the_best_for_it() {
+    let problem = problem(100);
+    let gram = problem.gram(Targets::Values(1), 0..100);
+    for (kernel, noise) in [(Some(0.7), None), (None, Some(0.05))] {
+        let model = GpRegressor::fit_given(&gram, kernel, noise).unwrap();
+        let found = model.variances();
+        assert!(kernel.is_none_or(|kernel| kernel == found.kernel) && noise.is_none_or(|noise| noise == found.noise));
+        for factor in [0.9, 1.1] {
+            let (mut kernel_of, mut noise_of) = (found.kernel, found.noise);
+            if kernel.is_none() {
+                kernel_of *= factor
+            } else {
+                noise_of *= factor
+            }
+            let other = GpRegressor::fit(&gram, Some(Variances { kernel: kernel_of, noise: noise_of })).unwrap();
+            assert!(other.log_marginal_likelihood() < model.log_marginal_likelihood(), "{found:?} {factor}");
+        }
+        assert!(GpRegressor::fit_given(&gram, kernel.map(|_| 0.0), noise.map(|_| -1.0)).is_err());
+    }
+}
+
+/// Merged sums know the squares of their targets: a model of two halves is that of the whole.
+#[test]
+fn merged_sums_are_those_of_all_rows() {
+    let problem = problem(100);
+    let whole = problem.gram(Targets::Values(1), 0..100);
+    let mut merged = problem.gram(Targets::Values(1), 0..37);
+    merged.merge(&problem.gram(Targets::Values(1), 37..100)).unwrap();
+    let variances = Some(Variances { kernel: 1.0, noise: 0.1 });
+    let [a, b] = [&whole, &merged].map(|gram| GpRegressor::fit(gram, variances).unwrap().log_marginal_likelihood());
+    assert!((a - b).abs() < 1e-6 * a.abs(), "{a} {b}");
+    let [a, b] = [&whole, &merged].map(|gram| RidgePath::new(gram).unwrap().generalised_cross_validation(0.1));
+    assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
 }
 
 /// Fewer rows than features: λ = 0 gives the smallest weights that fit, a tiny λ an error or the same.
@@ -413,7 +534,7 @@ fn sketches_converge_to_the_exact_process() {
         let seeds = 4;
         let mut distances = [0.0; 3];
         for seed in 0..seeds {
-            let recipe = Recipe { preparation: preparation.clone(), spec: spec(features, seed) };
+            let recipe = Recipe::new(preparation.clone(), spec(features, seed));
             let pipeline = recipe.pipeline::<f32>().unwrap();
             let mut gram = Gram::new(&recipe, Targets::ClassesApart(4)).unwrap();
             on_features(&pipeline, &x[..train * 64], |range, features| {

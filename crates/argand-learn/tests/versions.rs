@@ -206,10 +206,10 @@ fn write_the_files_of_a_new_version() {
     assert!(!folder.exists(), "files of version {version} are written once");
     let mut fit = PreparationFit::new(Scaling::Standard, &[COLUMNS]);
     fit.update(&[Rows::new(&rows::<f32>(0..KNOWN), KNOWN, COLUMNS).unwrap().into()]).unwrap();
-    let recipe = Recipe { preparation: fit.finish().unwrap(), spec: spec("ctr-product-srht") };
+    let recipe = Recipe::new(fit.finish().unwrap(), spec("ctr-product-srht"));
     let recipe = &recipe;
     // With 24 features, classes of six rows are kept and share a factor.
-    let wide = &Recipe { preparation: recipe.preparation.clone(), spec: recipe.spec.clone().with_features(24) };
+    let wide = &Recipe::new(recipe.preparation.clone(), recipe.spec.clone().with_features(24));
     let trainer = {
         let pooling = Pooling { signed_sqrt: true, l2: true };
         let layer = SoftmaxLayer::new(3, 8, pooling).unwrap();

@@ -7,24 +7,32 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::Error;
+use crate::{Error, temporary};
 
 pub(crate) fn create_folder(path: &Path) -> Result<(), Error> {
-    fs::create_dir_all(path).map_err(|error| Error::io(path, "create", &error))
+    fs::create_dir_all(path).map_err(|error| Error::io(path, "create", &error))?;
+    // What a killed run left there.
+    temporary::sweep(path);
+    Ok(())
 }
 
 /// Writes under a temporary name in the same folder, then renames.
 pub(crate) fn write(path: &Path, contents: &[u8]) -> Result<(), Error> {
     let written = || -> std::io::Result<()> {
         let mut builder = tempfile::Builder::new();
-        builder.prefix(".argand-").suffix(".tmp");
+        builder.prefix(temporary::PREFIX).suffix(temporary::SUFFIX);
         // The permissions of any new file (the umask).
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let mut file = builder.tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
+        let name = file.path().to_path_buf();
+        temporary::remember(&name);
+        temporary::hold(file.as_file());
         file.write_all(contents)?;
         file.as_file().sync_all()?;
-        file.persist(path)?;
+        let placed = file.persist(path);
+        temporary::forget(&name);
+        placed?;
         Ok(())
     };
     written().map_err(|error| Error::io(path, "write", &error))

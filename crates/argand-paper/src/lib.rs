@@ -10,6 +10,7 @@ mod items;
 mod outcome;
 mod reference;
 mod span;
+pub mod temporary;
 mod units;
 
 use std::io;

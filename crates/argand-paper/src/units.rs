@@ -28,6 +28,9 @@ pub(crate) enum Sharing {
 struct Stored<C, R> {
     config: C,
     result: R,
+    /// Of the rest; files of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checksum: Option<String>,
 }
 
 /// The file of the result for a configuration, named by the hash of the configuration.
@@ -41,8 +44,10 @@ fn place<C: Serialize>(folder: &Path, config: &C) -> Result<PathBuf, Error> {
 
 /// A result kept earlier; if its file is bad in any way, the unit runs again.
 fn stored<C: DeserializeOwned + PartialEq, R: DeserializeOwned>(path: &Path, config: &C) -> Option<R> {
-    let stored: Stored<C, R> = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    (stored.config == *config).then_some(stored.result)
+    let text = fs::read_to_string(path).ok()?;
+    let stored: Stored<C, R> = serde_json::from_str(&text).ok()?;
+    let intact = stored.checksum.is_none() || stored.checksum == argand::json_checksum(&text);
+    (intact && stored.config == *config).then_some(stored.result)
 }
 
 /// Seeds below `draws` in parts of at most `size`: the first of each part, and their number.
@@ -59,11 +64,16 @@ where
     let folder = context.settings.out.join("units").join(item);
     files::create_folder(&folder)?;
     let path = place(&folder, config)?;
-    if path.exists() { Ok(()) } else { store(&path, &Stored { config, result }) }
+    if path.exists() { Ok(()) } else { store(&path, &Stored { config, result, checksum: None }) }
 }
 
 fn store<C: Serialize, R: Serialize>(path: &Path, stored: &Stored<C, R>) -> Result<(), Error> {
-    files::write(path, &serde_json::to_vec(stored).map_err(|error| Error::Internal(error.to_string()))?)
+    let mut json = serde_json::to_value(stored).map_err(|error| Error::Internal(error.to_string()))?;
+    let checksum = argand::json_checksum(&json.to_string());
+    if let (Some(fields), Some(checksum)) = (json.as_object_mut(), checksum) {
+        fields.insert("checksum".to_owned(), checksum.into());
+    }
+    files::write(path, json.to_string().as_bytes())
 }
 
 /// The results for all configurations, in their order. Results of earlier runs come from `units/` in the output folder; the
@@ -110,7 +120,7 @@ where
                 return Ok(());
             }
             let result = pool.install(|| work(&configs[unit]))?;
-            let stored = Stored { config: &configs[unit], result };
+            let stored = Stored { config: &configs[unit], result, checksum: None };
             store(&places[unit], &stored)?;
             lock(&results)[unit] = Some(stored.result);
             context.progress.advance(weights[unit]);
@@ -198,6 +208,34 @@ mod tests {
             let (results, calls) = squares(&settings, &[7], None);
             assert_eq!((results.unwrap(), calls), (vec![Some(49)], 1), "{damage}");
         }
+    }
+
+    /// A changed digit of a result would be shown as measured: every flipped bit runs the unit again, or changes nothing.
+    #[test]
+    fn every_flipped_bit_of_a_unit_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path());
+        let work = |&number: &u32| Ok(f64::from(number) / 7.0);
+        let context = Context { settings: &settings, progress: &Silent };
+        let compute = || run(&context, "sevenths", &[12_345], Sharing::Parallel, |_| 1.0, work).unwrap();
+        assert_eq!(compute(), [Some(12_345.0 / 7.0)]);
+        let path = place(&folder.path().join("units/sevenths"), &12_345_u32).unwrap();
+        let whole = fs::read(&path).unwrap();
+        let mut refused = 0;
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut bytes = whole.clone();
+                bytes[at] ^= 1 << bit;
+                fs::write(&path, bytes).unwrap();
+                let read: Option<f64> = stored(&path, &12_345_u32);
+                assert!(read.is_none() || read == Some(12_345.0 / 7.0), "byte {at}, bit {bit}: {read:?}");
+                refused += usize::from(read.is_none());
+            }
+            fs::write(&path, &whole[..at]).unwrap();
+            assert_eq!(stored::<u32, f64>(&path, &12_345), None, "cut at {at}");
+        }
+        // All but those that only rename the checksum, which then is missing, as in files of earlier versions.
+        assert!(refused >= 8 * (whole.len() - "checksum".len()), "{refused} of {}", 8 * whole.len());
     }
 
     #[test]

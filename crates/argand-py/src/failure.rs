@@ -35,6 +35,7 @@ pub(crate) fn model_error(error: Error) -> PyErr {
 
 /// Says `precision` of float32 where it overflows, and adds `wider` to what helps.
 fn translated(error: Error, precision: &str, wider: &str) -> PyErr {
+    let [size, other] = if let Error::Underflow { .. } = error { ["small", "larger"] } else { ["large", "smaller"] };
     let message = match error {
         Error::Invalid { argument, expected, received } => {
             format!("{}: expected {expected}, got {received}", python_name(argument))
@@ -43,11 +44,11 @@ fn translated(error: Error, precision: &str, wider: &str) -> PyErr {
             let name = python_name(argument);
             format!("{name}: row {row}, column {column} is {value}; only finite numbers can be sketched")
         }
-        Error::Overflow { row, dtype } => {
+        Error::Overflow { row, dtype } | Error::Underflow { row, dtype } => {
             let [precision, wider] = if dtype == "f32" { [precision, wider] } else { [""; 2] };
             format!(
-                "X: the features of row {row} are too large for float{}{precision}; scale the rows (for example to unit \
-                 norm) or use a smaller gamma{wider}",
+                "X: the features of row {row} are too {size} for float{}{precision}; scale the rows (for example to unit \
+                 norm) or use a {other} gamma{wider}",
                 &dtype[1..]
             )
         }

@@ -81,10 +81,10 @@ fn view<'a, T: Precision>(array: &'a PyReadonlyArray2<'_, T>) -> PyResult<Rows<'
     Ok(Rows::new(array.as_slice()?, rows, columns).map_err(value_error)?.known_finite())
 }
 
-/// Features that do not fit are written as infinity or NaN like all others, and the rows after them are computed.
+/// Features that do not fit are written as infinity, NaN or zero like all others, and the rows after them are computed.
 fn overflow_passes(result: Result<(), Error>) -> Result<(), Error> {
     match result {
-        Err(Error::Overflow { .. }) => Ok(()),
+        Err(Error::Overflow { .. } | Error::Underflow { .. }) => Ok(()),
         other => other,
     }
 }

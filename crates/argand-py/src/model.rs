@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argand::{Argument, Error, Rows, Spec};
 use argand_learn::{
-    Archive, GpClassifier, GpOptions, GpRegressor, Labels, Recipe, Ridge, Setting, Targets, Variances, read_model,
+    Archive, GpClassifier, GpOptions, GpRegressor, Labels, Recipe, Ridge, Setting, Targets, read_model,
 };
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray2};
 use pyo3::exceptions::PyTypeError;
@@ -138,10 +138,15 @@ impl Gram {
         self.solve(py, threads, move |gram| GpClassifier::fit(gram, &options))
     }
 
-    /// A Gaussian process for numbers; takes (kernel variance, noise variance), or maximises the likelihood.
-    fn gp_regressor(&self, py: Python<'_>, variances: Option<(f64, f64)>, threads: Option<usize>) -> PyResult<Model> {
-        let variances = variances.map(|(kernel, noise)| Variances { kernel, noise });
-        self.solve(py, threads, move |gram| GpRegressor::fit(gram, variances))
+    /// A Gaussian process for numbers; variances that are not given maximise the likelihood.
+    fn gp_regressor(
+        &self,
+        py: Python<'_>,
+        kernel: Option<f64>,
+        noise: Option<f64>,
+        threads: Option<usize>,
+    ) -> PyResult<Model> {
+        self.solve(py, threads, move |gram| GpRegressor::fit_given(gram, kernel, noise))
     }
 }
 
@@ -209,6 +214,17 @@ impl Model {
             return Err(self.lacks("probabilities"));
         }
         let found = self.on_features(py, &features, threads, |model, features| model.predict(features))?;
+        Ok(PyArray1::from_vec(py, found))
+    }
+
+    /// The most probable class of every row, counted from 0.
+    fn labels<'py>(
+        &self,
+        py: Python<'py>,
+        features: PyReadonlyArray2<'py, f32>,
+        threads: Option<usize>,
+    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let found = self.on_features(py, &features, threads, |model, features| model.labels(features))?;
         Ok(PyArray1::from_vec(py, found))
     }
 

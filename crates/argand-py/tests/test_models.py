@@ -1,6 +1,7 @@
 """Ridge regression and Gaussian processes on sketches."""
 
 import pickle
+import sys
 
 import argand
 import numpy as np
@@ -21,9 +22,9 @@ MODELS = [argand.GPClassifier, argand.GPRegressor, argand.Ridge, argand.RidgeCla
 KEYWORDS = {"degree": 2, "coef0": 1.0, "n_components": 300, "random_state": 0}
 
 
-# The default kernel <x, y>² does not distinguish x from -x.
+# With the default kernel: <x, y>² would not tell x from -x.
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([model(coef0=1.0, n_components=60) for model in MODELS])
+@parametrize_with_checks([model(n_components=60) for model in MODELS])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -50,8 +51,9 @@ def test_ridge_is_that_of_scikit_learn_on_the_features(regression):
         ours = argand.Ridge(**KEYWORDS, alpha=0.1).fit(X, targets)
         theirs = Ridge(alpha=0.1).fit(Z, targets)
         np.testing.assert_allclose(ours.predict(X), theirs.predict(Z), atol=2e-4)
-        np.testing.assert_allclose(ours.coef_, np.atleast_2d(theirs.coef_), atol=2e-3)
-        np.testing.assert_allclose(ours.intercept_, np.atleast_1d(theirs.intercept_), atol=2e-3)
+        assert ours.coef_.shape == theirs.coef_.shape and np.shape(ours.intercept_) == np.shape(theirs.intercept_)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-3)
+        np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=2e-3)
         assert ours.predict(X).shape == targets.shape
 
 
@@ -109,6 +111,28 @@ def test_gp_regression_finds_the_noise(regression):
     mean, std = argand.GPRegressor(**KEYWORDS).fit(X, Y).predict(X[:50], return_std=True)
     assert mean.shape == std.shape == (50, 2)
     np.testing.assert_allclose(mean[:, 1], -2 * mean[:, 0] + 1, atol=1e-6)
+
+
+def test_gp_regression_honours_one_given_variance(regression):
+    """The other is the best for it: no other has a larger likelihood."""
+    X, y = regression
+    for given in ({"alpha": 0.05}, {"kernel_variance": 0.3}):
+        model = argand.GPRegressor(**KEYWORDS, **given).fit(X, y)
+        found = {"alpha": model.alpha_, "kernel_variance": model.kernel_variance_}
+        assert all(found[name] == pytest.approx(value, rel=1e-9) for name, value in given.items())
+        (other,) = found.keys() - given.keys()
+        for factor in (0.8, 1.25):
+            worse = argand.GPRegressor(**KEYWORDS, **given, **{other: factor * found[other]}).fit(X, y)
+            assert worse.log_marginal_likelihood_ < model.log_marginal_likelihood_
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_defaults_tell_a_row_from_its_negative(model):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 3))
+    y = X[:, 0] > 0
+    fitted = model(n_components=100, random_state=0).fit(X, y if "Classifier" in model.__name__ else X[:, 0])
+    assert fitted.score(X, y if "Classifier" in model.__name__ else X[:, 0]) > 0.95
 
 
 def test_gp_classification(digits):
@@ -298,3 +322,27 @@ def test_what_is_not_a_model_is_refused():
     for ask in (model.probabilities, model.means_and_variances):
         with pytest.raises(TypeError, match="a ridge model has no"):
             ask(features, None)
+
+
+def resident():
+    """Resident memory in kilobytes, where the system tells."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells how much memory is resident")
+def test_memory_does_not_grow_with_the_number_of_estimators():
+    X = np.random.default_rng(0).random((200, 12))
+
+    def cycle(seed):
+        sketch = argand.PolynomialSketch(3, n_components=256, random_state=seed).fit(X)
+        model = argand.Ridge(n_components=64, random_state=seed).fit(X, X[:, 0])
+        return sketch.transform(X)[0, 0] + model.predict(X)[0]
+
+    for seed in range(50):
+        cycle(seed)
+    before = resident()
+    for seed in range(50, 1050):
+        cycle(seed)
+    # A leak of one in ten would take 100 times 200 kB and more.
+    assert resident() < before + 16_000

@@ -434,11 +434,8 @@ def test_a_fitted_product_splits_tables_as_it_was_fitted():
     assert np.isclose(sketch.expected_error(X), sketch.expected_error(parts))
 
 
-def test_one_variance_alone_is_not_used_and_single_rows_are_added():
+def test_single_rows_are_added():
     X = np.random.default_rng(0).random((20, 5))
-    for keyword in ("alpha", "kernel_variance"):
-        with pytest.warns(UserWarning, match=f"{keyword}: not used without"):
-            argand.GPRegressor(n_components=16, **{keyword: 0.5}).fit(X, X[:, 0])
     model = argand.GPRegressor(n_components=16, random_state=0)
     model.partial_fit(X[:19], X[:19, 0]).partial_fit(X[19:], X[19:, 0])
     whole = argand.GPRegressor(n_components=16, random_state=0).fit(X, X[:, 0])

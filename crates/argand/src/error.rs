@@ -10,8 +10,8 @@ use thiserror::Error;
 
 /// Every error, with what was expected and what was received.
 ///
-/// Bad input is reported before any work is done on it. Only [`Error::Overflow`] and [`Error::Diverged`] are found while
-/// computing; the caller's output buffer then holds unspecified values.
+/// Bad input is reported before any work is done on it. Only [`Error::Overflow`], [`Error::Underflow`] and [`Error::Diverged`] are
+/// found while computing; the caller's output buffer then holds unspecified values.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -43,6 +43,17 @@ pub enum Error {
          or compute in f64"
     )]
     Overflow {
+        /// First offending row, counted from 0.
+        row: usize,
+        /// `f32` or `f64`.
+        dtype: &'static str,
+    },
+    /// All features of a row that is not zero would be lost below the range of the floating-point type.
+    #[error(
+        "row {row}: the result underflows {dtype}; scale the rows (for example to unit norm), use a larger gamma, \
+         or compute in f64"
+    )]
+    Underflow {
         /// First offending row, counted from 0.
         row: usize,
         /// `f32` or `f64`.
@@ -100,6 +111,7 @@ impl Error {
                 Self::NotFinite { argument, row: row.saturating_add(start), column, value }
             }
             Self::Overflow { row, dtype } => Self::Overflow { row: row.saturating_add(start), dtype },
+            Self::Underflow { row, dtype } => Self::Underflow { row: row.saturating_add(start), dtype },
             other => other,
         }
     }
@@ -178,6 +190,9 @@ pub enum FileFault {
     /// Bytes were changed or lost.
     #[error("damaged: {0}")]
     Damaged(&'static str),
+    /// It is not what was written.
+    #[error("the checksum does not match: a byte was changed; remove the line \"checksum\" if you edited the file")]
+    Checksum,
     /// It is intact, but its content is invalid.
     #[error("{0}")]
     Content(String),

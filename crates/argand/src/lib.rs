@@ -201,7 +201,7 @@ pub use error::{Advice, Argument, Cause, DeviceFault, Error, FileFault};
 pub use map::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
 pub use rows::{Groups, Indices, Input, OwnedRows, Rows, RowsMut, SparseRows, check_finite, check_shapes, checked};
 pub use scalar::Scalar;
-pub use spec::{Base, Field, InputDims, Kernel, Method, ProductMethod, Shape, Spec};
+pub use spec::{Base, Field, InputDims, Kernel, Method, ProductMethod, Shape, Spec, json_checksum};
 
 /// The examples of the README, run as tests.
 #[cfg(doctest)]

@@ -51,6 +51,8 @@ pub trait Scalar:
     const ONE: Self;
     /// Distance from one to the next larger number.
     const EPSILON: Self;
+    /// The smallest positive number of full precision.
+    const MIN_POSITIVE: Self;
 
     /// Rounds to nearest.
     fn from_f64(value: f64) -> Self;
@@ -80,6 +82,7 @@ macro_rules! scalar {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const EPSILON: Self = $type::EPSILON;
+            const MIN_POSITIVE: Self = $type::MIN_POSITIVE;
 
             #[inline(always)]
             #[allow(clippy::cast_possible_truncation, reason = "rounding to the type is the purpose")]

@@ -7,6 +7,7 @@ use argand_learn::online::TrainerOptions;
 
 use crate::device::DeviceArguments;
 use crate::failure::Failure;
+use crate::selection::TableArguments;
 use crate::sketch::SketchArguments;
 
 /// Learn a model from labelled rows.
@@ -42,9 +43,10 @@ pub(crate) struct Arguments {
     pub(super) sketch: SketchArguments,
 
     /// How to scale rows before sketching: none, unit (to unit norm), non-negative (subtract the smallest value of each
-    /// column, then to unit norm) or standard (subtract the mean, divide by the standard deviation, then to unit norm).
-    #[arg(long, value_name = "SCALING", default_value_t = Scaling::None)]
-    pub(super) scaling: Scaling,
+    /// column, then to unit norm) or standard (subtract the mean, divide by the standard deviation, then to unit norm) [default:
+    /// that of --spec, or else none].
+    #[arg(long, value_name = "SCALING")]
+    pub(super) scaling: Option<Scaling>,
 
     /// Rows for choosing options: a file like IN, or a fraction of its rows, held out from training.
     #[arg(long, value_name = "FILE|FRACTION")]
@@ -70,9 +72,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) threads: Option<usize>,
 
-    /// Memory limit for the sums of a Gaussian process or ridge model, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = argand::DEFAULT_MEMORY_LIMIT >> 20, allow_negative_numbers = true)]
-    pub(super) memory_limit: u64,
+    #[command(flatten)]
+    pub(super) table: TableArguments,
 
     /// Print nothing on success.
     #[arg(short, long)]

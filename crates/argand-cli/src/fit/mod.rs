@@ -8,20 +8,21 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use argand_learn::{Preparation, PreparationFit, Recipe, Scaling};
+use argand_learn::{Missing, Preparation, PreparationFit, Recipe, Scaling};
 
 use crate::dataset::{Classes, Dataset, LabelSource, Part, Split, Task};
 use crate::failure::Failure;
 use crate::model::write_archive;
 use crate::on_threads;
 use crate::output::{self, AtomicFile};
+use crate::selection::{Means, Policy, Saved, warn_of_scaling};
 pub(crate) use arguments::Arguments;
 use arguments::TaskKind;
 use work::Work;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     arguments.check_options()?;
-    let labels = LabelSource::find("--labels", &arguments.labels, &arguments.inputs)?;
+    let labels = LabelSource::find("--labels", &arguments.labels, &arguments.inputs, &arguments.table)?;
     let (part, validation_path) = validation(arguments)?;
     let validation_paths: Vec<PathBuf> = validation_path.into_iter().collect();
     let validation_labels = match &validation_paths[..] {
@@ -30,20 +31,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             let column = arguments.validation_labels.as_deref().or(labels.column()).ok_or_else(|| {
                 Failure::Input("--validation-labels: expected, because --labels is a separate file".to_owned())
             })?;
-            LabelSource::find("--validation-labels", column, paths)?
+            LabelSource::find("--validation-labels", column, paths, &arguments.table)?
         }
     };
-    let mut training = Dataset::new(&arguments.inputs, labels, part.unwrap_or(Part::All));
+    let saved = arguments.sketch.saved()?;
+    let missing = arguments.table.missing(saved.as_ref().map(|recipe| ("spec", &recipe.missing)))?;
+    let policy = missing.as_ref().map_or(Policy::Keep, Policy::from);
+    let part = part.unwrap_or(Part::All);
+    let mut training = Dataset::new(&arguments.inputs, labels, part, &arguments.table, policy.clone());
     training.progress = !arguments.quiet;
-    let validation = match (&validation_paths[..], part) {
-        ([], Some(Part::Training(split))) => {
+    let mut validation = match (&validation_paths[..], part) {
+        ([], Part::Training(split)) => {
             let mut validation = training.clone();
             validation.part = Part::HeldOut(split);
             Some(validation)
         }
         ([], _) => None,
         (paths, _) => {
-            let mut validation = Dataset::new(paths, validation_labels, Part::All);
+            let mut validation = Dataset::new(paths, validation_labels, Part::All, &arguments.table, policy);
             validation.leave_out(training.labels.column_name());
             validation.progress = training.progress;
             Some(validation)
@@ -61,12 +66,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         AtomicFile::create(path)?;
     }
 
-    let saved = arguments.sketch.saved()?;
-    let dims = saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice()));
-    let spec = arguments.sketch.spec(saved.clone(), training.inputs(dims)?.columns())?;
-    let dims = ("sketch", spec.inputs.as_slice());
+    warn_of_scaling(arguments.scaling, saved.as_ref());
+    let fits = saved.as_ref().map(|recipe| Saved::of("spec", recipe));
+    let first = training.inputs(fits)?;
+    let (spec, columns) = (arguments.sketch.spec(saved.as_ref(), first.columns())?, first.names());
+    drop(first);
+    let fits = Saved { what: "sketch", dims: spec.inputs.as_slice(), columns: &columns };
     if let Some(validation) = &validation {
-        validation.inputs(Some(dims))?;
+        validation.inputs(Some(fits))?;
     }
     let device = arguments.device.open()?;
     // Create the file before the work to find a bad path at once.
@@ -77,14 +84,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             TaskKind::Classification => Task::Classification(Classes::collect(&training.labels)?),
             TaskKind::Regression => Task::Regression,
         };
-        let preparation = prepare(arguments.scaling, &training, dims, &task)?;
-        let recipe = Recipe { preparation, spec: spec.clone() };
+        let missing = match missing {
+            Some(missing) => missing,
+            None => means(&training, fits, &task)?,
+        };
+        for dataset in [Some(&mut training), validation.as_mut()].into_iter().flatten() {
+            dataset.policy = Policy::from(&missing);
+        }
+        let preparation = match (arguments.scaling, &saved) {
+            (None, Some(recipe)) => recipe.preparation.clone(),
+            (scaling, _) => prepare(scaling.unwrap_or(Scaling::None), &training, fits, &task)?,
+        };
+        let mut recipe = Recipe::new(preparation, spec.clone());
+        (recipe.columns, recipe.missing) = (columns.clone(), missing);
         let pipeline = device.pipeline(&recipe).map_err(|error| Failure::argument(&error))?;
         // Includes what was fitted for spherical random features.
         let recipe = pipeline.recipe().clone();
-        let work =
-            Work { arguments, training: &training, validation: validation.as_ref(), dims, task, recipe, pipeline };
-        work.fit()
+        let (training, validation) = (&training, validation.as_ref());
+        Work { arguments, training, validation, saved: fits, task, recipe, pipeline }.fit()
     })??;
     write_archive(&model.archive(), &arguments.output, file)?;
     if !arguments.quiet {
@@ -117,17 +134,23 @@ fn validation(arguments: &Arguments) -> Result<(Option<Part>, Option<PathBuf>), 
     }
 }
 
+/// Learns the means of the columns from the rows to learn from.
+fn means(training: &Dataset<'_>, saved: Saved<'_>, task: &Task) -> Result<Missing, Failure> {
+    let mut means = Means::new(saved.dims);
+    let mut pass = training.pass(Some(saved), task, "means ")?;
+    let block_rows = pass.inputs().block_rows(0);
+    while pass.next(block_rows)? {
+        means.update(&pass.inputs().views().map_err(|error| pass.inputs().explain(error))?);
+    }
+    means.finish(training.paths)
+}
+
 /// Fits the scaling, in a separate pass if it depends on the rows.
-fn prepare(
-    scaling: Scaling,
-    training: &Dataset<'_>,
-    dims: (&str, &[usize]),
-    task: &Task,
-) -> Result<Preparation, Failure> {
-    let mut fit = PreparationFit::new(scaling, dims.1);
+fn prepare(scaling: Scaling, training: &Dataset<'_>, saved: Saved<'_>, task: &Task) -> Result<Preparation, Failure> {
+    let mut fit = PreparationFit::new(scaling, saved.dims);
     if fit.needs_rows() {
-        let mut pass = training.pass(Some(dims), task, "scaling ")?;
-        let block_rows = pass.inputs().block_rows();
+        let mut pass = training.pass(Some(saved), task, "scaling ")?;
+        let block_rows = pass.inputs().block_rows(0);
         while pass.next(block_rows)? {
             let updated = pass.inputs().views().and_then(|views| fit.update(&views));
             updated.map_err(|error| pass.inputs().explain(error))?;

@@ -13,6 +13,7 @@ use crate::dataset::{Dataset, Task};
 use crate::failure::Failure;
 use crate::model::{read_archive, write_archive};
 use crate::output::AtomicFile;
+use crate::table::open_regular;
 
 impl Work<'_> {
     pub(super) fn softmax(&self) -> Result<SoftmaxClassifier, Failure> {
@@ -24,7 +25,7 @@ impl Work<'_> {
         let pooling = Pooling { signed_sqrt: options.signed_sqrt, l2: options.l2 };
         let layer = SoftmaxLayer::new(classes.len(), self.pipeline.output_dim(), pooling).map_err(wrong)?;
         let mut trainer = Trainer::new(layer, trainer_options).map_err(wrong)?;
-        let run = self.run(classes);
+        let run = self.run(classes)?;
         if let Some(path) = options.checkpoint.as_deref().filter(|path| path.exists()) {
             trainer = resume(path, &trainer, &run)?;
             if trainer.epochs() > epochs {
@@ -35,8 +36,8 @@ impl Work<'_> {
         }
         while trainer.epochs() < epochs {
             let doing = format!("epoch {}/{epochs} ", trainer.epochs() + 1);
-            let mut pass = self.training.pass(Some(self.dims), &self.task, &doing)?;
-            let block_rows = pass.inputs().block_rows().next_multiple_of(trainer_options.batch);
+            let mut pass = self.training.pass(Some(self.saved), &self.task, &doing)?;
+            let block_rows = pass.inputs().block_rows(0).next_multiple_of(trainer_options.batch);
             let mut any = 0;
             while pass.next(block_rows)? {
                 let views = pass.inputs().views();
@@ -72,7 +73,7 @@ impl Work<'_> {
 
     fn layer_loss(&self, layer: &SoftmaxLayer, dataset: &Dataset<'_>) -> Result<f64, Failure> {
         let mut score = Score::default();
-        let pass = dataset.pass(Some(self.dims), &self.task, "validation ")?;
+        let pass = dataset.pass(Some(self.saved), &self.task, "validation ")?;
         let rows = pass.for_each(&self.pipeline, |features, labels| {
             if let Labels::Classes(labels) = labels {
                 score = score.plus(layer.score(features, labels)?);
@@ -83,21 +84,38 @@ impl Work<'_> {
         Ok(score.loss())
     }
 
-    /// Identifies the run that a checkpoint belongs to.
-    fn run(&self, classes: &[String]) -> Run {
-        let mut files: Vec<(String, u64)> = Vec::new();
+    /// Identifies the run that a checkpoint belongs to; empty without one.
+    fn run(&self, classes: &[String]) -> Result<Run, Failure> {
+        let mut files: Vec<String> = Vec::new();
         for dataset in [Some(self.training), self.validation].into_iter().flatten() {
             for path in dataset.paths.iter().chain([dataset.labels.path()]) {
-                let length = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-                files.push((path.display().to_string(), length));
+                // Reading every byte once takes far less than an epoch, and nothing if there is no checkpoint.
+                if self.arguments.softmax.checkpoint.is_some() {
+                    files.push(digest(path)?);
+                }
             }
         }
-        Run {
+        Ok(Run {
             recipe: self.recipe.clone(),
             classes: classes.to_vec(),
             label_column: self.training.labels.column().map(str::to_owned),
             validation: self.arguments.validation.clone(),
             files,
+        })
+    }
+}
+
+/// The SHA-256 of a file, in hexadecimal digits.
+fn digest(path: &Path) -> Result<String, Failure> {
+    use sha2::{Digest, Sha256};
+    use std::io::Read;
+    let failed = |error: std::io::Error| Failure::io(path, "read", &error);
+    let (mut file, _) = open_regular(path)?;
+    let (mut hash, mut bytes) = (Sha256::new(), vec![0; 1 << 18]);
+    loop {
+        match file.read(&mut bytes).map_err(failed)? {
+            0 => return Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
+            count => hash.update(&bytes[..count]),
         }
     }
 }
@@ -110,8 +128,8 @@ struct Run {
     classes: Vec<String>,
     label_column: Option<String>,
     validation: Option<String>,
-    /// File names and lengths.
-    files: Vec<(String, u64)>,
+    /// What the files hold, wherever they are: their SHA-256.
+    files: Vec<String>,
 }
 
 /// The saved state, if it belongs to the same run as `fresh`.
@@ -124,7 +142,7 @@ fn resume(path: &Path, fresh: &Trainer, run: &Run) -> Result<Trainer, Failure> {
         (layer.classes(), layer.features(), layer.pooling(), *trainer.options())
     };
     if note.as_ref() != Ok(run) || same_layer(&saved) != same_layer(fresh) {
-        let what = "belongs to another run, with other files, sketch, scaling or options";
+        let what = "belongs to another run, with other rows or labels, another sketch, scaling or options";
         return Err(Failure::input(path, format!("{what}; remove it or name another --checkpoint")));
     }
     Ok(saved)

@@ -9,13 +9,14 @@ use super::arguments::{Arguments, GpArguments, Kind, TaskKind};
 use crate::dataset::{Dataset, Part, Task};
 use crate::failure::Failure;
 use crate::model::{NamedModel, describe_score};
+use crate::selection::Saved;
 
 /// Everything needed to fit a model.
 pub(super) struct Work<'a> {
     pub(super) arguments: &'a Arguments,
     pub(super) training: &'a Dataset<'a>,
     pub(super) validation: Option<&'a Dataset<'a>>,
-    pub(super) dims: (&'a str, &'a [usize]),
+    pub(super) saved: Saved<'a>,
     pub(super) task: Task,
     pub(super) recipe: Recipe,
     pub(super) pipeline: Pipeline<f32>,
@@ -39,7 +40,8 @@ impl Work<'_> {
             lines.extend(describe_score(&score, &*model).into_iter().filter(|(name, _)| *name != "rows"));
         }
         let label_column = self.training.labels.column_name().map(str::to_owned);
-        Ok((NamedModel { model, task: self.task, label_column }, lines))
+        let label_place = self.training.labels.column_place();
+        Ok((NamedModel { model, task: self.task, label_column, label_place }, lines))
     }
 
     /// Translates a library error about an option.
@@ -55,10 +57,10 @@ impl Work<'_> {
 
     /// Sums of features, separate for every class if `apart`.
     fn gram(&self, dataset: &Dataset<'_>, apart: bool, doing: &str) -> Result<Gram, Failure> {
-        let limit = self.arguments.memory_limit.saturating_mul(1 << 20);
+        let limit = self.arguments.table.limit();
         let summing = self.pipeline.summing(self.task.targets(apart), limit);
         let mut summing = summing.map_err(|error| self.wrong(&error))?;
-        let pass = dataset.pass(Some(self.dims), &self.task, doing)?;
+        let pass = dataset.pass(Some(self.saved), &self.task, doing)?;
         let rows = pass.for_each_rows(|inputs, labels| summing.update(inputs, labels))?;
         self.check_any(dataset, rows)?;
         summing.finish().map_err(|error| self.wrong(&error))
@@ -75,7 +77,7 @@ impl Work<'_> {
 
     fn score(&self, model: &dyn Model, dataset: &Dataset<'_>) -> Result<Score, Failure> {
         let mut score = Score::default();
-        let pass = dataset.pass(Some(self.dims), &self.task, "validation ")?;
+        let pass = dataset.pass(Some(self.saved), &self.task, "validation ")?;
         let rows = pass.for_each(&self.pipeline, |features, labels| {
             score = score.plus(model.score(features, labels)?);
             Ok(())
@@ -103,7 +105,7 @@ impl Work<'_> {
             }
             None => {
                 let mut left_out = path.leave_one_out(&lambdas).map_err(wrong)?;
-                let pass = self.training.pass(Some(self.dims), &self.task, "leaving out ")?;
+                let pass = self.training.pass(Some(self.saved), &self.task, "leaving out ")?;
                 pass.for_each(&self.pipeline, |features, labels| left_out.update(features, labels))?;
                 left_out.errors()
             }

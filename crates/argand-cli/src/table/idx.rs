@@ -132,8 +132,8 @@ impl<T: Element> IdxReader<T> {
     }
 }
 
-/// Explains why reading the contents failed.
-fn failure(path: &Path, error: &io::Error) -> Failure {
+/// Explains why reading contents that may be gzipped failed.
+pub(super) fn failure(path: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Failure::input(path, "ends too early; the file is truncated, copy it again"),
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {

@@ -8,7 +8,7 @@ use super::idx::IdxReader;
 use super::libsvm::Lines;
 use super::npy::{NpyReader, NpyText};
 use super::parquet::ParquetLabels;
-use super::{Block, Format, Reader, quoted};
+use super::{Block, Format, Options, Reader, quoted};
 use crate::failure::Failure;
 
 /// The label of one row. A whole number is one in every format.
@@ -96,23 +96,31 @@ impl LabelReader {
     ///
     /// # Errors
     /// As [`open`](super::open) for tables.
-    pub(crate) fn open(path: &Path, column: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path, options: &Options, column: Option<&str>) -> Result<Self, Failure> {
         let source = match Format::of(path)? {
             Format::Npy => match NpyText::open(path)? {
                 Some(text) => Source::Text(text),
-                None => Source::numbers(path, NpyReader::open_column(path)?)?,
+                None => {
+                    let reader = match column {
+                        Some(name) => {
+                            NpyReader::open(path, Some(&[super::position(path, &super::npy::names(path)?, name)?]))?
+                        }
+                        None => NpyReader::open_column(path)?,
+                    };
+                    Source::numbers(path, reader)?
+                }
             },
             Format::Idx => Source::numbers(path, IdxReader::open(path)?)?,
-            Format::Csv => {
-                let reader = CsvReader::open_column(path)?;
+            Format::Csv | Format::CsvGz => {
+                let reader = CsvReader::open_column(path, options)?;
                 let field = match column {
                     Some(name) => reader.find(name)?,
-                    None => only_column(path, reader.columns())?,
+                    None => only_column(path, reader.fields())?,
                 };
                 Source::Csv(Box::new(reader), field)
             }
-            Format::Parquet => Source::Parquet(Box::new(ParquetLabels::open(path, column)?)),
-            Format::Libsvm => Source::Libsvm(Lines::open(path)?.0),
+            Format::Parquet => Source::Parquet(Box::new(ParquetLabels::open(path, options, column)?)),
+            Format::Libsvm => Source::Libsvm(Lines::open(path, options)?.0),
         };
         Ok(Self { path: path.to_path_buf(), source, next_row: 0 })
     }
@@ -197,12 +205,12 @@ mod tests {
 
     use super::super::idx::tests::{gzip, idx};
     use super::super::tests::{Numbers, Scratch, read_all};
-    use super::super::{Column, find_column, open};
+    use super::super::{Column, names, open};
     use super::*;
 
     /// The names of all labels, read `max_rows` at a time.
     fn labels(path: &Path, column: Option<&str>, max_rows: usize) -> Result<Vec<String>, Failure> {
-        let mut reader = LabelReader::open(path, column)?;
+        let mut reader = LabelReader::open(path, &Options::default(), column)?;
         let mut names = Vec::new();
         let mut take = |label: Label<'_>| {
             names.push(label.name().into_owned());
@@ -218,6 +226,12 @@ mod tests {
                 return Ok(names);
             }
         }
+    }
+
+    /// How a column is found, if it is there.
+    fn find_column(path: &Path, name: &str) -> Result<Option<Column>, Failure> {
+        let found = names(path, &Options::default())?.filter(|(names, _)| names.iter().any(|other| other == name));
+        Ok(found.map(|(_, column)| column))
     }
 
     fn npy(dtype: &str, shape: &str, data: &[u8]) -> Vec<u8> {
@@ -293,7 +307,7 @@ mod tests {
             assert_eq!(find_column(&scratch.path, "kind of").unwrap(), Some(Column::Named));
             assert_eq!(find_column(&scratch.path, "c").unwrap(), None);
             assert_eq!(labels(&scratch.path, Some("kind of"), 5).unwrap(), ["cat", "dog"]);
-            let mut reader = open::<f32>(&scratch.path, None, &["kind of"]).unwrap();
+            let mut reader = open::<f32>(&scratch.path, &Options::default(), None, Some(&[0, 2])).unwrap();
             let mut block = Block::default();
             assert_eq!((reader.columns(), reader.read(5, &mut block)), (2, Ok(2)));
             assert_eq!(block, Block::Dense { values: vec![1.0, 3.0, 2.0, 4.0] });
@@ -301,7 +315,9 @@ mod tests {
             for column in [None, Some("c")] {
                 assert_eq!(labels(&scratch.path, column, 5).unwrap_err().exit_code(), 2);
             }
-            assert!(open::<f32>(&scratch.path, None, &["c"]).err().unwrap().to_string().contains("no column \"c\""));
+            let mut reader = open::<f32>(&scratch.path, &Options::default(), None, Some(&[2, 0])).unwrap();
+            assert_eq!((reader.columns(), reader.read(5, &mut block)), (2, Ok(2)));
+            assert_eq!(block, Block::Dense { values: vec![3.0, 1.0, 4.0, 2.0] }, "in the order that was asked for");
         }
     }
 
@@ -311,7 +327,7 @@ mod tests {
         assert_eq!(labels(&scratch.path, Some("0"), 5).unwrap(), ["T", "I"]);
         assert_eq!(labels(&scratch.path, Some("2"), 1).unwrap(), ["8", "12"]);
         assert_eq!(find_column(&scratch.path, "0").unwrap(), Some(Column::Numbered));
-        let mut reader = open::<f32>(&scratch.path, None, &["0"]).unwrap();
+        let mut reader = open::<f32>(&scratch.path, &Options::default(), None, Some(&[1, 2])).unwrap();
         let mut block = Block::default();
         assert_eq!((reader.columns(), reader.read(5, &mut block)), (2, Ok(2)));
         assert_eq!(block, Block::Dense { values: vec![2.0, 8.0, 5.0, 12.0] });
@@ -325,12 +341,10 @@ mod tests {
         let named = Scratch::new("x.csv", "a,b\n3,4\n");
         assert_eq!(find_column(&named.path, "0").unwrap(), None);
         // Text may be a header or a mistake.
-        for (text, name, without) in [("0,1,y\n2,3,4\n", "y", &[][..]), ("T,2,NA\nI,3,4\n", "3", &["0"])] {
+        for (text, picked) in [("0,1,y\n2,3,4\n", None), ("T,2,NA\nI,3,4\n", Some(&[1, 2][..]))] {
             let scratch = Scratch::new("x.csv", text);
-            let failures = [find_column(&scratch.path, name).err(), open::<f32>(&scratch.path, None, without).err()];
-            for failure in failures.map(|failure| failure.unwrap().to_string()) {
-                assert!(failure.contains("beside numbers; a header has only names"), "{failure}");
-            }
+            let failure = open::<f32>(&scratch.path, &Options::default(), None, picked).err().unwrap().to_string();
+            assert!(failure.contains("beside numbers; a header has only names"), "{failure}");
         }
     }
 

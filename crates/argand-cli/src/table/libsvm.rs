@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
-use super::{Block, Element, LONGEST_LINE, Progress, Reader, open_file, parse_number, quoted};
+use super::{Block, Element, Options, Progress, Reader, open_file, parse_number, quoted, warn_of_cut};
 use crate::failure::Failure;
 
 /// Bytes per read.
@@ -19,16 +19,27 @@ pub(super) struct LibsvmReader<T> {
     lines: Lines,
     rows: u64,
     columns: usize,
+    /// Numbers in the fullest row.
+    fullest: usize,
     total: u64,
     element: PhantomData<T>,
 }
 
 impl<T: Element> LibsvmReader<T> {
     /// Reads the file once to check it and to count its rows and columns.
-    pub(super) fn open(path: &Path, columns: Option<usize>) -> Result<Self, Failure> {
-        let (mut lines, total) = Lines::open(path)?;
-        let (mut rows, mut used) = (0, 0);
-        while lines.next_row::<T>(columns, |column, _| used = used.max(column as usize + 1))?.is_some() {
+    pub(super) fn open(path: &Path, options: &Options, columns: Option<usize>) -> Result<Self, Failure> {
+        let (mut lines, total) = Lines::open(path, options)?;
+        let (mut rows, mut used, mut fullest) = (0, 0, 0);
+        loop {
+            let mut entries = 0;
+            let entry = |column, _| {
+                used = used.max(column as usize + 1);
+                entries += 1;
+            };
+            if lines.next_row::<T>(columns, entry)?.is_none() {
+                break;
+            }
+            fullest = fullest.max(entries);
             rows += 1;
         }
         let columns = columns.unwrap_or(used);
@@ -38,7 +49,7 @@ impl<T: Element> LibsvmReader<T> {
         }
         lines.text.seek(SeekFrom::Start(0)).map_err(|error| Failure::io(path, "read", &error))?;
         (lines.number, lines.done) = (0, 0);
-        Ok(Self { lines, rows, columns, total, element: PhantomData })
+        Ok(Self { lines, rows, columns, fullest, total, element: PhantomData })
     }
 }
 
@@ -49,6 +60,10 @@ impl<T: Element> Reader<T> for LibsvmReader<T> {
 
     fn rows(&self) -> Option<u64> {
         Some(self.rows)
+    }
+
+    fn row_bytes(&self) -> usize {
+        size_of::<u64>() + self.fullest * (size_of::<u32>() + size_of::<T>())
     }
 
     fn progress(&self) -> Progress {
@@ -77,6 +92,7 @@ pub(super) struct Lines {
     path: PathBuf,
     text: BufReader<File>,
     line: Vec<u8>,
+    longest: u64,
     /// Number of the current line, counted from 1.
     number: u64,
     /// Bytes read so far.
@@ -85,10 +101,11 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Opens the file; returns its length as well.
-    pub(super) fn open(path: &Path) -> Result<(Self, u64), Failure> {
+    pub(super) fn open(path: &Path, options: &Options) -> Result<(Self, u64), Failure> {
         let (file, total) = open_file(path)?;
         let text = BufReader::with_capacity(BUFFER, file);
-        Ok((Self { path: path.to_path_buf(), text, line: Vec::new(), number: 0, done: 0 }, total))
+        let (path, longest) = (path.to_path_buf(), options.longest_line());
+        Ok((Self { path, text, line: Vec::new(), longest, number: 0, done: 0 }, total))
     }
 
     /// Passes the entries of the next row to `entry`; returns its label, or none at the end.
@@ -112,12 +129,17 @@ impl Lines {
     fn next_line(&mut self) -> Result<bool, Failure> {
         self.line.clear();
         self.number += 1;
-        let read = (&mut self.text).take(LONGEST_LINE).read_until(b'\n', &mut self.line);
+        let read = (&mut self.text).take(self.longest).read_until(b'\n', &mut self.line);
         let count = read.map_err(|error| Failure::io(&self.path, "read", &error))? as u64;
         self.done += count;
-        if count == LONGEST_LINE {
-            let what = format!("line {} (counted from 1) does not end; check that this is a LIBSVM file", self.number);
-            return Err(Failure::input(&self.path, what));
+        if count == self.longest && self.line.last() != Some(&b'\n') {
+            let longest = crate::info::bytes(self.longest);
+            let what = format!("line {} (counted from 1) does not end within {longest}", self.number);
+            let advice = "check that this is a LIBSVM file, or raise --memory-limit";
+            return Err(Failure::input(&self.path, format!("{what}; {advice}")));
+        }
+        if self.line.last().is_some_and(|&byte| byte != b'\n') {
+            warn_of_cut(&self.path);
         }
         Ok(count > 0)
     }
@@ -174,7 +196,7 @@ mod tests {
     fn rows_become_sparse_blocks() {
         let text = "\u{feff}# made by hand\n+1 qid:3 1:0.5 4:-2e1 # why\r\n\n-1\n0 2:1\n3.5 3:nan";
         let scratch = Scratch::new("x.svm", text);
-        let mut reader = open::<f64>(&scratch.path, None, &[]).unwrap();
+        let mut reader = open::<f64>(&scratch.path, &Options::default(), None, None).unwrap();
         assert_eq!((reader.columns(), reader.rows()), (4, Some(4)));
         let mut block = Block::default();
         assert_eq!(reader.read(3, &mut block), Ok(3));
@@ -190,11 +212,11 @@ mod tests {
     #[test]
     fn columns_can_be_imposed() {
         let scratch = Scratch::new("x.libsvm", "1 1:1\n2 3:1\n");
-        assert_eq!(open::<f32>(&scratch.path, Some(7), &[]).unwrap().columns(), 7);
-        let failure = open::<f32>(&scratch.path, Some(2), &[]).err().unwrap();
+        assert_eq!(open::<f32>(&scratch.path, &Options::default(), Some(7), None).unwrap().columns(), 7);
+        let failure = open::<f32>(&scratch.path, &Options::default(), Some(2), None).err().unwrap();
         assert!(failure.to_string().contains("line 2 (counted from 1) has index 3, but the table has 2 columns"));
         let scratch = Scratch::new("x.libsvm", "1\n");
-        assert_eq!(open::<f32>(&scratch.path, Some(1), &[]).unwrap().columns(), 1);
+        assert_eq!(open::<f32>(&scratch.path, &Options::default(), Some(1), None).unwrap().columns(), 1);
     }
 
     #[test]
@@ -216,7 +238,7 @@ mod tests {
             ("", "is empty"),
         ] {
             let scratch = Scratch::new("x.svmlight", text);
-            let failure = open::<f32>(&scratch.path, None, &[]).err().unwrap();
+            let failure = open::<f32>(&scratch.path, &Options::default(), None, None).err().unwrap();
             assert_eq!(failure.exit_code(), 2);
             assert!(failure.to_string().contains(message), "{failure} does not say {message}");
         }

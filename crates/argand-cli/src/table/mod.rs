@@ -26,9 +26,72 @@ pub(crate) use labels::{Label, LabelReader};
 pub(crate) use predicted::LabelWriter;
 
 use crate::failure::Failure;
+use crate::output::AtomicFile;
 
-/// A longer line of text is not taken for a row of a table.
-const LONGEST_LINE: u64 = 1 << 26;
+/// How tables are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Whether the first line of text names the columns.
+    pub(crate) header: Header,
+    /// What separates fields of text; by the extension if not given.
+    pub(crate) delimiter: Option<u8>,
+    /// Whether a missing number is read as NaN; otherwise it is an error.
+    pub(crate) missing: bool,
+    /// Bytes that rows, pages and the like may each take at a time.
+    pub(crate) budget: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { header: Header::Auto, delimiter: None, missing: false, budget: share_of(argand::DEFAULT_MEMORY_LIMIT) }
+    }
+}
+
+impl Options {
+    /// A longer line of text is not taken for a row of a table: its fields take up to sixteen times as much memory.
+    fn longest_line(&self) -> u64 {
+        (self.budget / 16).max(1 << 10)
+    }
+
+    /// Checks that one row fits into memory before any is read.
+    fn check_row(&self, path: &Path, columns: u64, row_bytes: u64) -> Result<(), Failure> {
+        if row_bytes > self.budget {
+            return Err(self.too_large(path, &format!("a row of {columns} columns"), row_bytes));
+        }
+        Ok(())
+    }
+
+    /// The error for a part of a file that takes too much memory.
+    fn too_large(&self, path: &Path, what: &str, bytes: u64) -> Failure {
+        let (bytes, budget) = (crate::info::bytes(bytes), crate::info::bytes(self.budget));
+        let what = format!("{what} takes {bytes}, more than the {budget} that --memory-limit leaves for it");
+        Failure::input(path, format!("{what}; raise it if the file is right"))
+    }
+}
+
+/// The share of a memory limit that rows, pages or predictions may each take at a time.
+pub(crate) fn share_of(memory_limit: u64) -> u64 {
+    memory_limit / 16
+}
+
+/// Whether the first line of text names the columns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Header {
+    /// If it has text and no numbers, or counts the columns.
+    #[default]
+    Auto,
+    /// It does.
+    Yes,
+    /// It is a row like any other.
+    No,
+}
+
+/// Text that stands for a missing number.
+fn is_missing(field: &[u8]) -> bool {
+    let field = field.trim_ascii();
+    field.is_empty()
+        || [&b"?"[..], b"NA", b"N/A", b"NaN", b"null", b"None", b"-"].iter().any(|m| field.eq_ignore_ascii_case(m))
+}
 
 /// One block of rows. Pass the same one to every call to reuse its memory.
 #[derive(Debug, Clone, PartialEq)]
@@ -218,6 +281,11 @@ pub(crate) trait Reader<T>: Send {
     /// Progress of the reader.
     fn progress(&self) -> Progress;
 
+    /// Bytes that the widest row takes in memory.
+    fn row_bytes(&self) -> usize {
+        self.columns() * size_of::<T>()
+    }
+
     /// Replaces the contents of `block` with the next `max_rows` rows and returns how many there were: fewer only at the
     /// end, 0 after it.
     ///
@@ -226,7 +294,7 @@ pub(crate) trait Reader<T>: Send {
     fn read(&mut self, max_rows: usize, block: &mut Block<T>) -> Result<usize, Failure>;
 }
 
-/// Writes a table. It stays invisible until [`finish`](Self::finish).
+/// Writes a table. It stays invisible until what [`finish`](Self::finish) returns is committed.
 pub(crate) trait Writer<T>: Send {
     /// Appends whole rows, row-major.
     ///
@@ -234,11 +302,11 @@ pub(crate) trait Writer<T>: Send {
     /// The system cannot write, for example for lack of space.
     fn write(&mut self, rows: &[T]) -> Result<(), Failure>;
 
-    /// Completes the file and moves it into place.
+    /// Completes the file.
     ///
     /// # Errors
-    /// The system cannot write; an existing file is then unchanged.
-    fn finish(self: Box<Self>) -> Result<(), Failure>;
+    /// The system cannot write.
+    fn finish(self: Box<Self>) -> Result<AtomicFile, Failure>;
 }
 
 /// The columns of an output table.
@@ -277,6 +345,8 @@ impl Columns {
 enum Format {
     Npy,
     Csv,
+    /// Gzipped.
+    CsvGz,
     Parquet,
     Libsvm,
     Idx,
@@ -288,8 +358,8 @@ impl Format {
         Self::named(path).ok_or_else(|| {
             Failure::input(
                 path,
-                "unknown file extension; expected .npy, .csv, .data, .dat, .parquet, .pq, .libsvm, .svm, \
-                 .svmlight, .idx or .idx.gz, or the name of an MNIST file",
+                "unknown file extension; expected .npy, .csv, .tsv, .data, .dat (each of these four also with .gz), \
+                 .parquet, .pq, .libsvm, .svm, .svmlight, .idx or .idx.gz, or the name of an MNIST file",
             )
         })
     }
@@ -302,12 +372,18 @@ impl Format {
         }
         match path.extension().map(lower).as_deref() {
             Some("npy") => Some(Self::Npy),
-            Some("csv" | "data" | "dat") => Some(Self::Csv),
+            Some("csv" | "tsv" | "data" | "dat") => Some(Self::Csv),
+            Some("gz") if Self::named(&path.with_extension("")) == Some(Self::Csv) => Some(Self::CsvGz),
             Some("parquet" | "pq") => Some(Self::Parquet),
             Some("libsvm" | "svm" | "svmlight") => Some(Self::Libsvm),
             _ => None,
         }
     }
+}
+
+/// Whether tables with this name are written as text.
+pub(crate) fn is_text(path: &Path) -> bool {
+    Format::named(path) == Some(Format::Csv)
 }
 
 /// The formats that can be written.
@@ -326,63 +402,76 @@ impl Written {
             Some(Format::Csv) => return Ok(Self::Csv),
             Some(Format::Parquet) => return Ok(Self::Parquet),
             Some(Format::Libsvm) => "LIBSVM files are only read; write .npy, .csv or .parquet",
+            Some(Format::CsvGz) => "compressed text is only read; write .npy, .csv or .parquet",
             Some(Format::Idx) => "IDX files are only read; write .npy, .csv or .parquet",
-            None => "unknown file extension; expected .npy, .csv, .data, .dat, .parquet or .pq",
+            None => "unknown file extension; expected .npy, .csv, .tsv, .data, .dat, .parquet or .pq",
         };
         Err(Failure::input(path, what))
     }
 }
 
 /// Opens a table for reading. `columns` is the expected number for a LIBSVM file, if known: such a file names only
-/// the columns it uses. Other formats tell their number of columns and ignore this one. `without` names
-/// columns to leave out; the file must have them.
+/// the columns it uses. Other formats tell their number of columns and ignore this one. `picked` are the columns to read, in their
+/// order, as counted by [`names`]; other columns need not hold numbers.
 ///
 /// # Errors
 /// [`Failure::Input`] if the extension is unknown, the file is missing, its contents are not a table of numbers with at
-/// least one row and one column, or a LIBSVM file uses a column beyond `columns`.
+/// least one row and one column, a row takes too much memory, or a LIBSVM file uses a column beyond `columns`.
 pub(crate) fn open<T: Element>(
     path: &Path,
+    options: &Options,
     columns: Option<usize>,
-    without: &[&str],
+    picked: Option<&[usize]>,
 ) -> Result<Box<dyn Reader<T>>, Failure> {
-    Ok(match Format::of(path)? {
-        Format::Npy => Box::new(npy::NpyReader::open(path)?),
-        Format::Csv => Box::new(csv::CsvReader::open(path, without)?),
-        Format::Parquet => Box::new(parquet::ParquetReader::open(path, without)?),
-        Format::Libsvm => Box::new(libsvm::LibsvmReader::open(path, columns)?),
+    let reader: Box<dyn Reader<T>> = match Format::of(path)? {
+        Format::Npy => Box::new(npy::NpyReader::open(path, picked)?),
+        Format::Csv | Format::CsvGz => Box::new(csv::CsvReader::open(path, options, picked)?),
+        Format::Parquet => Box::new(parquet::ParquetReader::open(path, options, picked)?),
+        Format::Libsvm => Box::new(libsvm::LibsvmReader::open(path, options, columns)?),
         Format::Idx => Box::new(idx::IdxReader::open(path)?),
-    })
+    };
+    options.check_row(path, reader.columns() as u64, reader.row_bytes() as u64)?;
+    Ok(reader)
 }
 
-/// How a column is identified.
+/// How columns are identified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Column {
     /// By name.
     Named,
-    /// By position, counted from 0: in text without a header.
+    /// By position, counted from 0: in text without a header, and in arrays.
     Numbered,
 }
 
-/// Finds a column of a table; some formats have no names.
+/// The names of all columns; their numbers, counted from 0, where they have none. LIBSVM and IDX files have neither.
 ///
 /// # Errors
 /// As [`open`], as far as names are concerned.
-pub(crate) fn find_column(path: &Path, name: &str) -> Result<Option<Column>, Failure> {
+pub(crate) fn names(path: &Path, options: &Options) -> Result<Option<(Vec<String>, Column)>, Failure> {
     Ok(match Format::of(path)? {
-        Format::Csv => csv::find_column(path, name)?,
-        Format::Parquet => parquet::names(path)?.iter().any(|other| other == name).then_some(Column::Named),
-        Format::Npy | Format::Libsvm | Format::Idx => None,
+        Format::Csv | Format::CsvGz => Some(csv::names(path, options)?),
+        Format::Parquet => Some((parquet::names(path, options)?, Column::Named)),
+        Format::Npy => Some((npy::names(path)?, Column::Numbered)),
+        Format::Libsvm | Format::Idx => None,
     })
 }
 
 /// The index of the column with this name.
-fn position(path: &Path, names: &[String], name: &str) -> Result<usize, Failure> {
+pub(crate) fn position(path: &Path, names: &[String], name: &str) -> Result<usize, Failure> {
     let mut found = names.iter().enumerate().filter(|(_, other)| *other == name).map(|(index, _)| index);
     match (found.next(), found.next()) {
         (Some(index), None) => Ok(index),
-        (None, _) => Err(Failure::input(path, format!("has no column {name:?}"))),
+        (None, _) => Err(Failure::input(path, format!("has no column {name:?}; it has {}", listed(names)))),
         (Some(_), Some(_)) => Err(Failure::input(path, format!("has several columns {name:?}"))),
     }
+}
+
+/// Some names, for a message.
+pub(crate) fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let quoted: Vec<String> = names.iter().take(SHOWN).map(|name| self::quoted(name.as_bytes())).collect();
+    let more = names.len().saturating_sub(SHOWN);
+    quoted.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
 /// Starts a table that appears at `path` once finished.
@@ -397,21 +486,32 @@ pub(crate) fn create<T: Element>(path: &Path, columns: Columns) -> Result<Box<dy
     })
 }
 
-/// Opens a regular, non-empty file; returns its length as well.
-fn open_file(path: &Path) -> Result<(File, u64), Failure> {
+/// Opens a regular file; returns its length as well. A pipe has no length to check, and opening one may wait for ever.
+pub(crate) fn open_regular(path: &Path) -> Result<(File, u64), Failure> {
     let metadata = fs::metadata(path).map_err(|error| Failure::io(path, "open", &error))?;
     if metadata.is_dir() {
         return Err(Failure::input(path, "is a folder; name a file to read"));
     }
-    // A pipe has no length to check, and LIBSVM and Parquet are not read from front to back.
     if !metadata.is_file() {
-        return Err(Failure::input(path, "is not a regular file; save the table to a file first"));
-    }
-    if metadata.len() == 0 {
-        return Err(Failure::input(path, "is empty; a table needs at least one row and one column"));
+        return Err(Failure::input(path, "is not a regular file; save it to a file first"));
     }
     let file = File::open(path).map_err(|error| Failure::io(path, "open", &error))?;
     Ok((file, metadata.len()))
+}
+
+/// Opens a regular, non-empty file; returns its length as well.
+fn open_file(path: &Path) -> Result<(File, u64), Failure> {
+    let (file, length) = open_regular(path)?;
+    if length == 0 {
+        return Err(Failure::input(path, "is empty; a table needs at least one row and one column"));
+    }
+    Ok((file, length))
+}
+
+/// Says that text may have been cut off inside its last number.
+fn warn_of_cut(path: &Path) {
+    let what = "the last line has no end; if the file was cut off, its last number may be wrong";
+    crate::warn(&format!("{}: {what}", path.display()));
 }
 
 /// Parses a number, ignoring spaces around it.

@@ -34,16 +34,35 @@ pub(super) struct NpyReader<T> {
     bytes: Vec<u8>,
     decode: Decode<T>,
     row_bytes: usize,
-    columns: usize,
+    item_bytes: usize,
+    /// Columns in the file.
+    width: usize,
+    /// Those that make up a row, if not all in their order.
+    picked: Option<Vec<usize>>,
+    /// Where the first number of a table in Fortran order is: its columns are stored one after the other.
+    columns_from: Option<u64>,
     rows: u64,
     next_row: u64,
     total: u64,
 }
 
+/// The numbers of the columns.
+pub(super) fn names(path: &Path) -> Result<Vec<String>, Failure> {
+    let (_, _, header) = open_header(path)?;
+    // More columns than this are not picked by number.
+    let columns = header.shape.get(1).copied().unwrap_or(1).min(1 << 20);
+    Ok((0..columns).map(|column| column.to_string()).collect())
+}
+
 impl<T: Element> NpyReader<T> {
-    /// Opens a table.
-    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        Self::open_array(path, false)
+    /// Opens a table to read the picked columns.
+    pub(super) fn open(path: &Path, picked: Option<&[usize]>) -> Result<Self, Failure> {
+        let mut reader = Self::open_array(path, false)?;
+        reader.picked = picked.filter(|picked| !picked.iter().copied().eq(0..reader.width)).map(<[usize]>::to_vec);
+        if reader.columns() == 0 {
+            return Err(Failure::input(path, "has no columns of features besides those left out"));
+        }
+        Ok(reader)
     }
 
     /// Opens an array of one column or one dimension.
@@ -76,10 +95,6 @@ impl<T: Element> NpyReader<T> {
                 "the shape is ({rows}, {columns}); a table needs at least one row and one column"
             )));
         }
-        // A single row or column has the same layout in both orders.
-        if header.fortran_order && rows > 1 && columns > 1 {
-            return Err(wrong("the array is in Fortran order; save numpy.ascontiguousarray(x)".into()));
-        }
         let start = file.stream_position().map_err(|error| Failure::io(path, "read", &error))?;
         let row_bytes = columns.checked_mul(item_bytes);
         let data_bytes = row_bytes.and_then(|row| row.checked_mul(rows));
@@ -99,7 +114,11 @@ impl<T: Element> NpyReader<T> {
             bytes: vec![0; CHUNK],
             decode,
             row_bytes: row_bytes.and_then(|row| usize::try_from(row).ok()).ok_or_else(too_wide)?,
-            columns: usize::try_from(columns).map_err(|_| too_wide())?,
+            item_bytes: usize::try_from(item_bytes).map_err(|_| too_wide())?,
+            width: usize::try_from(columns).map_err(|_| too_wide())?,
+            picked: None,
+            // A single row or column has the same layout in both orders.
+            columns_from: (header.fortran_order && rows > 1 && columns > 1).then_some(start),
             rows,
             next_row: 0,
             total,
@@ -107,9 +126,42 @@ impl<T: Element> NpyReader<T> {
     }
 }
 
+impl<T: Element> NpyReader<T> {
+    /// Appends so many rows of a table in Fortran order: the picked columns one after the other, a part of each.
+    fn read_columns(&mut self, start: u64, rows: usize, values: &mut Vec<T>) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::io(&self.path, "read", &error);
+        let picked: Vec<usize> = self.picked.clone().unwrap_or_else(|| (0..self.width).collect());
+        values.resize(rows * picked.len(), T::default());
+        let mut part = Vec::new();
+        for (to, &column) in picked.iter().enumerate() {
+            // The sizes were checked against the length of the file.
+            let first = (column as u64 * self.rows + self.next_row) * self.item_bytes as u64;
+            self.file.seek(SeekFrom::Start(start + first)).map_err(failed)?;
+            let (mut left, mut row) = (rows * self.item_bytes, 0);
+            while left > 0 {
+                let bytes = &mut self.bytes[..left.min(CHUNK)];
+                self.file.read_exact(bytes).map_err(failed)?;
+                part.clear();
+                (self.decode)(bytes, &mut part);
+                for value in &part {
+                    values[row * picked.len() + to] = *value;
+                    row += 1;
+                }
+                left -= bytes.len();
+            }
+        }
+        Ok(())
+    }
+}
+
 impl<T: Element> Reader<T> for NpyReader<T> {
     fn columns(&self) -> usize {
-        self.columns
+        self.picked.as_ref().map_or(self.width, Vec::len)
+    }
+
+    fn row_bytes(&self) -> usize {
+        // All columns are read before some are picked.
+        self.width * size_of::<T>()
     }
 
     fn rows(&self) -> Option<u64> {
@@ -128,11 +180,20 @@ impl<T: Element> Reader<T> for NpyReader<T> {
         let Some(mut left) = rows.checked_mul(self.row_bytes) else {
             return Err(Failure::input(&self.path, format!("{rows} rows do not fit in memory")));
         };
+        if let Some(start) = self.columns_from {
+            self.read_columns(start, rows, values)?;
+            self.next_row += rows as u64;
+            return Ok(rows);
+        }
         while left > 0 {
             let bytes = &mut self.bytes[..left.min(CHUNK)];
             self.file.read_exact(bytes).map_err(|error| Failure::io(&self.path, "read", &error))?;
             (self.decode)(bytes, values);
             left -= bytes.len();
+        }
+        if let Some(picked) = &self.picked {
+            *values =
+                values.chunks_exact(self.width).flat_map(|row| picked.iter().map(|&column| row[column])).collect();
         }
         self.next_row += rows as u64;
         Ok(rows)
@@ -205,7 +266,10 @@ impl NpyText {
 /// Opens a file and reads its header; returns its length as well. The file is then at its first item.
 fn open_header(path: &Path) -> Result<(File, u64, Header), Failure> {
     let (mut file, total) = open_file(path)?;
-    let text = read_header(&mut file).map_err(|what| Failure::input(path, what))?;
+    let text = read_header(&mut file).map_err(|fault| match fault {
+        HeaderFault::Contents(what) => Failure::input(path, what),
+        HeaderFault::System(error) => Failure::io(path, "read", &error),
+    })?;
     let header = Header::parse(&text).ok_or_else(|| {
         let what = format!("the NPY header {} is malformed", super::quoted(&text));
         Failure::input(path, format!("{what}; save the array again with numpy.save"))
@@ -213,22 +277,37 @@ fn open_header(path: &Path) -> Result<(File, u64, Header), Failure> {
     Ok((file, total, header))
 }
 
+/// Why a header cannot be read.
+enum HeaderFault {
+    Contents(String),
+    System(std::io::Error),
+}
+
 /// The text of the header; the file is then at its first number.
-fn read_header(file: &mut File) -> Result<Vec<u8>, String> {
-    let truncated = |_| "the NPY header is truncated; copy or save the file again".to_string();
+fn read_header(file: &mut impl Read) -> Result<Vec<u8>, HeaderFault> {
+    let wrong = |what: String| HeaderFault::Contents(what);
+    let ended = |what: &'static str| {
+        move |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => HeaderFault::Contents(what.to_owned()),
+            _ => HeaderFault::System(error),
+        }
+    };
+    let foreign = "is not an NPY file; save it with numpy.save";
+    let truncated = ended("the NPY header is truncated; copy or save the file again");
     let mut start = [0; 8];
-    if file.read_exact(&mut start).is_err() || !start.starts_with(MAGIC) {
-        return Err("is not an NPY file; save it with numpy.save".into());
+    file.read_exact(&mut start).map_err(ended(foreign))?;
+    if !start.starts_with(MAGIC) {
+        return Err(wrong(foreign.into()));
     }
     let mut length = [0; 4];
     match start[6] {
         1 => file.read_exact(&mut length[..2]).map_err(truncated)?,
         2 | 3 => file.read_exact(&mut length).map_err(truncated)?,
-        version => return Err(format!("NPY version {version} is not known; expected 1, 2 or 3")),
+        version => return Err(wrong(format!("NPY version {version} is not known; expected 1, 2 or 3"))),
     }
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
     if length > LONGEST_HEADER {
-        return Err(format!("the NPY header claims {length} bytes; the file is not a plain array of numbers"));
+        return Err(wrong(format!("the NPY header claims {length} bytes; the file is not a plain array of numbers")));
     }
     let mut text = vec![0; length];
     file.read_exact(&mut text).map_err(truncated)?;
@@ -413,11 +492,11 @@ impl<T: Element> Writer<T> for NpyWriter<T> {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
+    fn finish(mut self: Box<Self>) -> Result<AtomicFile, Failure> {
         let header = self.header();
         let patched = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.write_all(&header));
         patched.map_err(|error| Failure::io(&self.path, "write", &error))?;
-        self.file.commit()
+        Ok(self.file)
     }
 }
 
@@ -478,6 +557,44 @@ mod tests {
         assert_eq!(read_all::<f32>(&scratch.path, 9).unwrap(), (2, vec![0.0, 1.0, 1.0, 0.0]));
     }
 
+    /// NumPy saves the transpose of an array, and tables of pandas, column after column.
+    #[test]
+    fn fortran_order_is_read_in_any_blocks() {
+        let header = "{'descr': '<f4', 'fortran_order': True, 'shape': (5, 3), }\n";
+        let by_column: Vec<u8> =
+            (0..3).flat_map(|c| (0..5).map(move |r| 10 * r + c)).flat_map(|v| (v as f32).to_le_bytes()).collect();
+        let scratch = Scratch::new("x.npy", npy(1, header, &by_column));
+        let expected: Vec<f64> = (0..5).flat_map(|r| (0..3).map(move |c| f64::from(10 * r + c))).collect();
+        for rows in [1, 2, 5, 100] {
+            assert_eq!(read_all::<f64>(&scratch.path, rows).unwrap(), (3, expected.clone()));
+        }
+        for picked in [&[2, 0][..], &[1], &[0, 1, 2]] {
+            let mut reader = NpyReader::<f64>::open(&scratch.path, Some(picked)).unwrap();
+            let mut block = Block::default();
+            assert_eq!((reader.columns(), reader.read(2, &mut block)), (picked.len(), Ok(2)));
+            let values = [0.0, 10.0].iter().flat_map(|row| picked.iter().map(move |&c| row + c as f64)).collect();
+            assert_eq!(block, Block::Dense { values });
+        }
+        assert!(NpyReader::<f64>::open(&scratch.path, Some(&[])).is_err());
+    }
+
+    /// A reader that fails as a bad disk does.
+    struct BadDisk;
+
+    impl Read for BadDisk {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            Err(std::io::Error::from_raw_os_error(5))
+        }
+    }
+
+    #[test]
+    fn errors_of_the_system_are_not_called_another_format() {
+        assert!(matches!(read_header(&mut BadDisk), Err(HeaderFault::System(_))));
+        assert!(
+            matches!(read_header(&mut &b"short"[..]), Err(HeaderFault::Contents(what)) if what.contains("not an NPY"))
+        );
+    }
+
     #[test]
     fn reference_bytes_of_numpy() {
         // numpy.save of numpy.array([[1, 2, 3]], dtype='<f4'), byte for byte.
@@ -489,7 +606,7 @@ mod tests {
         // The writer produces the same bytes.
         let mut writer = Box::new(NpyWriter::create(&scratch.path, Columns::Real(3)).unwrap());
         writer.write(&[1.0_f32, 2.0, 3.0]).unwrap();
-        writer.finish().unwrap();
+        writer.finish().unwrap().commit().unwrap();
         assert_eq!(std::fs::read(&scratch.path).unwrap(), bytes);
     }
 
@@ -498,7 +615,7 @@ mod tests {
         let scratch = Scratch::new("x.npy", Vec::new());
         let mut writer = Box::new(NpyWriter::create(&scratch.path, Columns::Complex(2)).unwrap());
         writer.write(&[1.0_f64; 12]).unwrap();
-        writer.finish().unwrap();
+        writer.finish().unwrap().commit().unwrap();
         let bytes = std::fs::read(&scratch.path).unwrap();
         assert!(bytes[10..].starts_with(b"{'descr': '<c16', 'fortran_order': False, 'shape': (3, 2), }  "));
         assert_eq!(bytes.len(), HEADER + 12 * 8);
@@ -521,7 +638,6 @@ mod tests {
     fn what_is_not_a_table_is_refused_with_advice() {
         let eight = [0; 8];
         let structured = "{'descr': [('a', '<f4'), ('b', '<f4')], 'fortran_order': False, 'shape': (1,), }";
-        let fortran = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 1), }".replace("(2, 1)", "(2, 2)");
         let huge = header("<f8", "(18446744073709551615, 18446744073709551615)");
         for (bytes, message) in [
             (b"PK\x03\x04 something".to_vec(), "is not an NPY file"),
@@ -534,7 +650,6 @@ mod tests {
                 "has 1 dimensions, but a table has 2; save x.reshape(rows, columns)",
             ),
             (npy(1, &header("<f4", "(1, 2, 1)"), &eight), "has 3 dimensions"),
-            (npy(1, &fortran, &[0; 16]), "save numpy.ascontiguousarray(x)"),
             (npy(1, &header("<c8", "(1, 1)"), &eight), "dtype <c8 is not supported"),
             (npy(1, &header("|O", "(1, 1)"), &eight), "dtype |O is not supported"),
             (npy(1, structured, &eight), "dtype [('a', '<f4'), ('b', '<f4')] is not supported"),
@@ -551,7 +666,7 @@ mod tests {
             (npy(1, &"(".repeat(60_000), &eight), "is malformed"),
         ] {
             let scratch = Scratch::new("x.npy", bytes);
-            let failure = NpyReader::<f32>::open(&scratch.path).err().unwrap();
+            let failure = NpyReader::<f32>::open(&scratch.path, None).err().unwrap();
             assert_eq!(failure.exit_code(), 2);
             assert!(failure.to_string().contains(message), "{failure} does not say {message}");
             assert!(failure.to_string().starts_with(&*scratch.path.to_string_lossy()));

@@ -15,7 +15,7 @@ use crate::output::AtomicFile;
 /// The name of the column, where columns have names.
 const NAME: &str = "label";
 
-/// Writes predicted classes. The file stays invisible until [`finish`](Self::finish).
+/// Writes predicted classes. The file stays invisible until what [`finish`](Self::finish) returns is committed.
 pub(crate) struct LabelWriter {
     path: PathBuf,
     sink: Sink,
@@ -64,8 +64,9 @@ impl LabelWriter {
         let failed = |error| Failure::io(path, "write", &error);
         let sink = match format {
             Written::Csv => {
-                file.write_all(&csv::line([NAME])).map_err(failed)?;
-                Sink::Items { file, items: names.iter().map(|name| csv::line([name])).collect(), npy: None }
+                let delimiter = csv::delimiter_of(path);
+                file.write_all(&csv::line(delimiter, [NAME])).map_err(failed)?;
+                Sink::Items { file, items: names.iter().map(|name| csv::line(delimiter, [name])).collect(), npy: None }
             }
             Written::Npy => {
                 // A placeholder: the number of rows is known at the end.
@@ -109,11 +110,11 @@ impl LabelWriter {
         }
     }
 
-    /// Completes the file and moves it into place.
+    /// Completes the file.
     ///
     /// # Errors
-    /// The system cannot write; an existing file is then unchanged.
-    pub(crate) fn finish(self) -> Result<(), Failure> {
+    /// The system cannot write.
+    pub(crate) fn finish(self) -> Result<AtomicFile, Failure> {
         match self.sink {
             Sink::Items { mut file, npy, .. } => {
                 if let Some(dtype) = npy {
@@ -121,11 +122,11 @@ impl LabelWriter {
                     let patched = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&header));
                     patched.map_err(|error| Failure::io(&self.path, "write", &error))?;
                 }
-                file.commit()
+                Ok(file)
             }
             Sink::Parquet { writer, .. } => {
                 let file = writer.into_inner();
-                file.map_err(|error| super::parquet::cannot_write(&self.path, &error))?.commit()
+                file.map_err(|error| super::parquet::cannot_write(&self.path, &error))
             }
         }
     }
@@ -167,8 +168,8 @@ mod tests {
                 writer.write(&predicted[..2]).unwrap();
                 writer.write(&[]).unwrap();
                 writer.write(&predicted[2..]).unwrap();
-                writer.finish().unwrap();
-                let mut reader = LabelReader::open(&scratch.path, None).unwrap();
+                writer.finish().unwrap().commit().unwrap();
+                let mut reader = LabelReader::open(&scratch.path, &super::super::Options::default(), None).unwrap();
                 let mut read = Vec::new();
                 let rows = reader.read(9, &mut |label| {
                     read.push(label.name().into_owned());

@@ -23,7 +23,7 @@ impl Scratch {
 
 /// The number of columns and all values of a table read in blocks of `max_rows`; sparse rows are filled with zeros.
 pub(super) fn read_all<T: Element>(path: &Path, max_rows: usize) -> Result<(usize, Vec<T>), Failure> {
-    let mut reader = open::<T>(path, None, &[])?;
+    let mut reader = open::<T>(path, &Options::default(), None, None)?;
     let columns = reader.columns();
     let (mut block, mut all, mut rows) = (Block::default(), Vec::new(), 0);
     loop {
@@ -86,7 +86,7 @@ fn write_all<T: Element>(path: &Path, columns: Columns, blocks: &[&[T]]) {
     for block in blocks {
         writer.write(block).unwrap();
     }
-    writer.finish().unwrap();
+    writer.finish().unwrap().commit().unwrap();
 }
 
 fn round_trip<T: Element + PartialEq + From<f32>>(name: &str) {
@@ -138,17 +138,20 @@ fn an_unfinished_table_leaves_nothing_behind() {
 fn files_that_cannot_be_opened_are_named() {
     let scratch = Scratch::new("x.npz", "");
     let refuse = |path: &Path| {
-        let failure = open::<f32>(path, None, &[]).err().unwrap();
+        let failure = open::<f32>(path, &Options::default(), None, None).err().unwrap();
         assert_eq!(failure.exit_code(), 2);
         assert!(failure.to_string().starts_with(&format!("{}: ", path.display())), "{failure}");
         failure.to_string()
     };
     assert!(
-        refuse(&scratch.path)
-            .contains("expected .npy, .csv, .data, .dat, .parquet, .pq, .libsvm, .svm, .svmlight, .idx or .idx.gz")
+        refuse(&scratch.path).contains(
+            "expected .npy, .csv, .tsv, .data, .dat (each of these four also with .gz), .parquet, .pq, .libsvm"
+        )
     );
     assert!(refuse(Path::new("table")).contains("expected .npy, "));
-    for name in ["x.npy", "x.CSV", "x.data", "x.parquet", "x.svm", "x.idx", "x.idx.gz", "x-idx3-ubyte"] {
+    for name in
+        ["x.npy", "x.CSV", "x.tsv", "x.csv.gz", "x.data", "x.parquet", "x.svm", "x.idx", "x.idx.gz", "x-idx3-ubyte"]
+    {
         let path = scratch.path.with_file_name(name);
         assert!(refuse(&path).contains("cannot open: "));
         fs::create_dir(&path).unwrap();

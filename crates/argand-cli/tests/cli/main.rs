@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, missing_docs, reason = "a test has no users")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod choices;
 mod models;
 mod plans;
 mod refusals;
@@ -11,3 +12,4 @@ mod report;
 mod reproduce;
 mod support;
 mod transform;
+mod trust;

@@ -35,8 +35,8 @@ fn wrong_usage() {
         ("demo x.npy", &["'x.npy'"]),
         ("demo --rows 1", &["--rows: expected 2 to 1797, got 1"]),
         ("demo --rows 1798", &["--rows: expected 2 to 1797, got 1798"]),
-        ("demo --seeds 0", &["--seeds: expected at least 1, got 0"]),
-        ("demo --threads 0", &["--threads: expected 1 to 1024, got 0"]),
+        ("demo --seeds 0", &["--seeds: expected 1 to 100000, got 0"]),
+        ("demo --threads 0", &["--threads: expected 1 to 256, got 0"]),
         ("demo --features 0", &["--features: expected 1 to"]),
         ("demo --features 32,33", &["--features: expected an even number"]),
         ("demo --features 2147483648", &["--features: expected fewer"]),
@@ -73,14 +73,14 @@ fn bad_arguments_are_named() {
         ("--method craft-complex-gaussian", &["--method: expected", "craft- with a real or ctr- sketch"]),
         ("--method craft-gaussian --craft-dim 5", &["--craft-dim: expected an even number"]),
         ("--method gaussian --craft-dim 64", &["--craft-dim: expected a craft- method, got gaussian"]),
-        ("--threads 0", &["--threads: expected 1 to 1024, got 0"]),
+        ("--threads 0", &["--threads: expected 1 to 256, got 0"]),
         ("--threads -1", &["--threads", "'-1'"]),
-        ("--threads 100000", &["--threads: expected 1 to 1024, got 100000"]),
+        ("--threads 100000", &["--threads: expected 1 to 256, got 100000"]),
         // p·D·d beyond the limit, and beyond 64 bits.
         ("--features 2147483648", &["lower features or degree", "--memory-limit"]),
         ("--features 2147483648 --degree 4294967295", &["lower features or degree", "--memory-limit"]),
         ("--features 1000000 --method gaussian --memory-limit 10", &["the limit of 10485760", "--memory-limit"]),
-        ("--memory-limit 0", &["the limit of 0", "--memory-limit"]),
+        ("--memory-limit 0", &["a row of 3 columns takes 12 bytes, more than the 0 bytes", "--memory-limit"]),
     ] {
         workspace.refuse(&format!("transform x.npy -o out.npy {flags}"), words);
     }
@@ -110,7 +110,7 @@ fn files_that_cannot_be_are_named() {
         ("transform - -o out.npy", &["-: unknown file extension"]),
         (
             "transform x.npy -o out.txt",
-            &["out.txt: unknown file extension; expected .npy, .csv, .data, .dat, .parquet or .pq\n"],
+            &["out.txt: unknown file extension; expected .npy, .csv, .tsv, .data, .dat, .parquet or .pq\n"],
         ),
         ("transform x.npy -o out", &["out: unknown file extension"]),
         ("transform x.npy -o out.libsvm", &["out.libsvm: LIBSVM files are only read"]),
@@ -127,13 +127,13 @@ fn files_that_cannot_be_are_named() {
         ("transform x.npy -o out.npy --save-spec ./x.npy", &["--save-spec: expected another file", "./x.npy"]),
         ("transform x.npy -o out.npy --spec none.json", &["none.json: cannot open"]),
         ("info none.json", &["none.json: cannot open"]),
-        ("info folder.csv", &["folder.csv: cannot read"]),
+        ("info folder.csv", &["folder.csv: is a folder"]),
     ] {
         workspace.refuse(arguments, words);
     }
     #[cfg(unix)]
     {
-        workspace.refuse("info /dev/zero", &["/dev/zero: is not a spec file"]);
+        workspace.refuse("info /dev/zero", &["/dev/zero: is not a regular file"]);
         std::os::unix::fs::symlink("/dev/null", workspace.path("null.csv")).unwrap();
         workspace.refuse("transform null.csv -o out.npy", &["null.csv: is not a regular file"]);
         workspace.refuse("transform x.npy -o null.csv", &["null.csv: is not a regular file"]);
@@ -143,7 +143,9 @@ fn files_that_cannot_be_are_named() {
 #[test]
 fn specs_that_do_not_fit_are_named() {
     let workspace = Workspace::with_table();
-    let good = Spec::polynomial(3).with_degree(2).with_features(8).to_json();
+    let signed = Spec::polynomial(3).with_degree(2).with_features(8).to_json();
+    // As written by hand: the checksum would speak first.
+    let good = signed.split_once(",\n  \"checksum\"").unwrap().0.to_owned() + "\n}\n";
     for (from, to, word) in [
         ("\"seed\": 0", "\"seed\": 0, \"colour\": 1", "colour"),
         ("\"version\": 1", "\"version\": 2", "version 2 is newer than 1"),
@@ -168,7 +170,7 @@ fn specs_that_do_not_fit_are_named() {
     }
     workspace.refuse("info x.npy", &["x.npy: is not a spec file"]);
     workspace.write("s.json", " ".repeat(2 << 20));
-    workspace.refuse("info s.json", &["s.json: is not a spec file"]);
+    workspace.refuse("info s.json", &["s.json: is not an Argand spec"]);
     workspace.write("s.json", good.replace(": 8", ": 1048576").replace(": 2,", ": 1000000,"));
     workspace.refuse("transform x.npy -o out.npy --spec s.json", &["the limit of 4294967296", "--memory-limit"]);
     // Another number of columns or of tables.

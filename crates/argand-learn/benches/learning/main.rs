@@ -59,7 +59,7 @@ fn show_gp(report: &Report) {
     let input: [Input<'_, f32>; 1] = [Rows::new(&x, rows, columns).expect("shape").into()];
     let few: [Input<'_, f32>; 1] = [Rows::new(&x[..tested * columns], tested, columns).expect("shape").into()];
     let preparation = PreparationFit::new(Scaling::Unit, &[columns]).finish().expect("no rows are needed");
-    let recipe = Recipe { preparation, spec: Spec::polynomial(columns).with_degree(3).with_features(features) };
+    let recipe = Recipe::new(preparation, Spec::polynomial(columns).with_degree(3).with_features(features));
     let pipeline = recipe.pipeline::<f32>().expect("a valid spec");
     let (mut table, begun) = (Table::new(["step", "seconds"]), Instant::now());
     let mut gram = Gram::new(&recipe, Targets::ClassesApart(CLASSES)).expect("a small Gram");

@@ -340,6 +340,10 @@ impl Model for GpClassifier {
         self.predict(features)?.probabilities(POSTERIOR_SAMPLES, 0)
     }
 
+    fn labels(&self, features: Rows<'_, f32>) -> Result<Vec<u32>, Error> {
+        self.predict(features)?.labels(POSTERIOR_SAMPLES, 0)
+    }
+
     fn latent(&self, features: Rows<'_, f32>) -> Result<Option<GpPrediction>, Error> {
         self.predict(features).map(Some)
     }

@@ -19,7 +19,7 @@ use crate::recipe::Recipe;
 ///
 /// # Formula
 /// Λ = (s/σ²) ΦᵀΦ + I; mean ȳ + (s/σ²) φᵀΛ⁻¹Φᵀ(y − ȳ), variance s φᵀΛ⁻¹φ. Several columns of targets share s and σ².
-/// Where s or σ² is not given, both maximise the marginal likelihood: with the eigenvalues e of ΦᵀΦ and r = s/σ², the best σ² is
+/// What is not given of s and σ² maximises the marginal likelihood: with the eigenvalues e of ΦᵀΦ and r = s/σ², the best σ² is
 /// (1/n)(‖y − ȳ‖² − Σ r z²/(1 + re)) for z = QᵀΦᵀ(y − ȳ), so that the search is over r alone.
 ///
 /// # Cost
@@ -61,6 +61,16 @@ impl GpRegressor {
     /// [`Error::Invalid`] for a Gram of classes, fewer than two rows, variances that are not positive, targets too large for their
     /// squares, or, where variances are not given, targets that do not vary and features of zeros; [`Error::Singular`] if Λ is too ill-conditioned for f64.
     pub fn fit(gram: &Gram, variances: Option<Variances>) -> Result<Self, Error> {
+        Self::fit_given(gram, variances.map(|given| given.kernel), variances.map(|given| given.noise))
+    }
+
+    /// As [`GpRegressor::fit`], where either variance may be given: the other then maximises the marginal likelihood.
+    ///
+    /// # Errors
+    /// As [`GpRegressor::fit`].
+    pub fn fit_given(gram: &Gram, kernel: Option<f64>, noise: Option<f64>) -> Result<Self, Error> {
+        let kernel = kernel.map(|kernel| check_positive(Argument::Kernel, kernel)).transpose()?;
+        let noise = noise.map(|noise| check_positive(Argument::Noise, noise)).transpose()?;
         let Targets::Values(columns) = gram.targets() else {
             return Err(Error::invalid(
                 Argument::Gram,
@@ -91,12 +101,9 @@ impl GpRegressor {
         let centred = |column: usize| -> Vec<f64> {
             gram.moments(column).iter().zip(&sums).map(|(moment, sum)| moment - means[column] * sum).collect()
         };
-        let Variances { kernel, noise } = match variances {
-            Some(Variances { kernel, noise }) => Variances {
-                kernel: check_positive(Argument::Kernel, kernel)?,
-                noise: check_positive(Argument::Noise, noise)?,
-            },
-            None => {
+        let Variances { kernel, noise } = match (kernel, noise) {
+            (Some(kernel), Some(noise)) => Variances { kernel, noise },
+            _ => {
                 if !spread.iter().any(|&spread| spread > 0.0) {
                     return Err(Error::invalid(
                         Argument::Labels,
@@ -113,7 +120,7 @@ impl GpRegressor {
                     ));
                 }
                 let moments: Vec<_> = (0..columns).map(centred).collect();
-                best_variances(&eigen, &moments, &spread, rows)
+                best_variances(&eigen, &moments, &spread, rows, [kernel, noise])
             }
         };
         let matrix = || gram.total().combine(kernel / noise, None, 1.0);
@@ -207,8 +214,15 @@ impl GpRegressor {
     }
 }
 
-/// The variances of the largest marginal likelihood: over r = s/σ² by a grid and then golden sections, σ² in closed form.
-fn best_variances(eigen: &Eigen, moments: &[Vec<f64>], spread: &[f64], rows: f64) -> Variances {
+/// The variances of the largest marginal likelihood: over r = s/σ² by a grid and then golden sections, σ² in closed form unless one of
+/// the two, kernel and noise, is given.
+fn best_variances(
+    eigen: &Eigen,
+    moments: &[Vec<f64>],
+    spread: &[f64],
+    rows: f64,
+    [kernel, noise]: [Option<f64>; 2],
+) -> Variances {
     let columns = moments.len() as f64;
     let mut squares: Vec<f64> =
         moments.iter().map(|moments| eigen.rotate(moments)).fold(vec![0.0; eigen.values.len()], |sums, rotated| {
@@ -219,14 +233,22 @@ fn best_variances(eigen: &Eigen, moments: &[Vec<f64>], spread: &[f64], rows: f64
     let total: f64 = spread.iter().sum();
     // Noise below the rounding of the features is none of theirs.
     let least = 1e-12 * total / (rows * columns);
-    let noise_at = |ratio: f64| {
+    let best_noise = |ratio: f64| {
         let explained: f64 = squares.iter().zip(&eigen.values).map(|(z, e)| ratio * z / (1.0 + ratio * e)).sum();
         ((total - explained) / (rows * columns)).max(least)
+    };
+    let noise_at = |ratio: f64| match (kernel, noise) {
+        (_, Some(noise)) => noise,
+        (Some(kernel), None) => kernel / ratio,
+        (None, None) => best_noise(ratio),
     };
     // −2/columns times the logarithm of the likelihood, but for constants.
     let loss = |log_ratio: f64| {
         let ratio = log_ratio.exp();
-        rows * noise_at(ratio).ln() + eigen.values.iter().map(|e| (ratio * e).ln_1p()).sum::<f64>()
+        let determinant = rows * noise_at(ratio).ln() + eigen.values.iter().map(|e| (ratio * e).ln_1p()).sum::<f64>();
+        // Of the best noise, the residual is a constant.
+        let given = kernel.is_some() || noise.is_some();
+        determinant + if given { rows * best_noise(ratio) / noise_at(ratio) } else { 0.0 }
     };
     let largest = eigen.values.last().copied().unwrap_or(0.0).max(f64::MIN_POSITIVE);
     let centre = -largest.ln();
@@ -242,7 +264,7 @@ fn best_variances(eigen: &Eigen, moments: &[Vec<f64>], spread: &[f64], rows: f64
     }
     let ratio = ((low + high) / 2.0).exp();
     let noise = noise_at(ratio);
-    Variances { kernel: ratio * noise, noise }
+    Variances { kernel: kernel.unwrap_or(ratio * noise), noise }
 }
 
 impl Model for GpRegressor {

@@ -312,6 +312,7 @@ impl Trainer {
 fn in_block(error: Error, rows: &[usize]) -> Error {
     match error {
         Error::Overflow { row, dtype } => Error::Overflow { row: rows[row], dtype },
+        Error::Underflow { row, dtype } => Error::Underflow { row: rows[row], dtype },
         other => other,
     }
 }

@@ -5,7 +5,6 @@ Pickles name this module, so public classes stay here.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ class BaseRidge(BaseModel):
         degree: int = 2,
         *,
         gamma: float = 1.0,
-        coef0: float = 0.0,
+        coef0: float = 1.0,
         n_components: int = 1000,
         method: str = "ctr-product-srht",
         craft_dim: int = 32768,
@@ -57,15 +56,18 @@ class BaseRidge(BaseModel):
 
     @property
     def coef_(self) -> np.ndarray:
-        """Weights of the features, one row per target or class."""
+        """Weights of the features: one row per target or class, or a single one for a single target."""
         model: Any = self._learnt()
-        return model.coefficients[0].reshape(self._n_columns, -1)
+        return self._shaped_weights(model.coefficients[0].reshape(self._n_columns, -1))
 
     @property
-    def intercept_(self) -> np.ndarray:
-        """One number per target or class."""
+    def intercept_(self) -> Any:
+        """One number per target or class, or a single one for a single target."""
         model: Any = self._learnt()
-        return model.coefficients[1]
+        return self._shaped_weights(model.coefficients[1])
+
+    def _shaped_weights(self, values: np.ndarray) -> Any:
+        return values[0] if getattr(self, "_is_single", False) else values
 
 
 class Ridge(BaseRidge, BaseRegressor):
@@ -76,8 +78,10 @@ class Ridge(BaseRidge, BaseRegressor):
 
     Parameters
     ----------
-    degree, gamma, coef0, method, craft_dim, random_state, n_jobs
+    degree, gamma, method, craft_dim, random_state, n_jobs
         Those of :class:`PolynomialSketch`.
+    coef0 : float, default=1.0
+        The constant added to the inner product; 0 would make x and -x the same for even degrees.
     n_components : int, default=1000
         The number of features D, rounded up to an even number for ``ctr-`` methods.
     alpha : float, default=1.0
@@ -85,8 +89,8 @@ class Ridge(BaseRidge, BaseRegressor):
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_targets, D)
-    intercept_ : ndarray of shape (n_targets,)
+    coef_ : ndarray of shape (n_targets, D), or (D,) for a one-dimensional y
+    intercept_ : ndarray of shape (n_targets,), or a number for a one-dimensional y
     seed_ : int
         The seed used.
     n_features_in_ : int
@@ -113,8 +117,10 @@ class RidgeClassifier(BaseRidge, BaseClassifier):
 
     Parameters
     ----------
-    degree, gamma, coef0, method, craft_dim, random_state, n_jobs
+    degree, gamma, method, craft_dim, random_state, n_jobs
         Those of :class:`PolynomialSketch`.
+    coef0 : float, default=1.0
+        The constant added to the inner product; 0 would make x and -x the same for even degrees.
     n_components : int, default=1000
         The number of features D, rounded up to an even number for ``ctr-`` methods.
     alpha : float, default=1.0
@@ -196,8 +202,10 @@ class GPClassifier(BaseProcess, BaseClassifier):
 
     Parameters
     ----------
-    degree, gamma, coef0, method, craft_dim, random_state, n_jobs
+    degree, gamma, method, craft_dim, random_state, n_jobs
         Those of :class:`PolynomialSketch`.
+    coef0 : float, default=1.0
+        The constant added to the inner product; 0 would make x and -x the same for even degrees.
     n_components : int, default=1000
         The number of features D, rounded up to an even number for ``ctr-`` methods.
     alpha : float, default=0.001
@@ -248,7 +256,7 @@ class GPClassifier(BaseProcess, BaseClassifier):
         degree: int = 2,
         *,
         gamma: float = 1.0,
-        coef0: float = 0.0,
+        coef0: float = 1.0,
         n_components: int = 1000,
         method: str = "ctr-product-srht",
         craft_dim: int = 32768,
@@ -302,8 +310,9 @@ class GPClassifier(BaseProcess, BaseClassifier):
         -------
         y : ndarray of shape (n_samples,)
         """
-        places = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[places]
+        check_is_fitted(self)
+        found = self._on_blocks(X, lambda model, features, threads: model.labels(features, threads))
+        return self.classes_[np.concatenate(found)]
 
 
 class GPRegressor(BaseProcess, BaseRegressor):
@@ -311,14 +320,16 @@ class GPRegressor(BaseProcess, BaseRegressor):
 
     Parameters
     ----------
-    degree, gamma, coef0, method, craft_dim, random_state, n_jobs
+    degree, gamma, method, craft_dim, random_state, n_jobs
         Those of :class:`PolynomialSketch`.
+    coef0 : float, default=1.0
+        The constant added to the inner product; 0 would make x and -x the same for even degrees.
     n_components : int, default=1000
         The number of features D, rounded up to an even number for ``ctr-`` methods.
     alpha : float, default=None
-        The noise variance.
+        The noise variance; by default it maximises the marginal likelihood.
     kernel_variance : float, default=None
-        The factor of the kernel. If either variance is missing, both maximise the marginal likelihood.
+        The factor of the kernel; by default it maximises the marginal likelihood.
 
     Attributes
     ----------
@@ -356,7 +367,7 @@ class GPRegressor(BaseProcess, BaseRegressor):
         degree: int = 2,
         *,
         gamma: float = 1.0,
-        coef0: float = 0.0,
+        coef0: float = 1.0,
         n_components: int = 1000,
         method: str = "ctr-product-srht",
         craft_dim: int = 32768,
@@ -380,14 +391,9 @@ class GPRegressor(BaseProcess, BaseRegressor):
         for name in ("alpha", "kernel_variance"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
-        if (self.alpha is None) != (self.kernel_variance is None):
-            given, other = ("kernel_variance", "alpha") if self.alpha is None else ("alpha", "kernel_variance")
-            message = f"{given}: not used without {other}; both are chosen by the marginal likelihood"
-            warnings.warn(message, UserWarning, stacklevel=4)
 
     def _solve(self) -> _argand.Model:
-        given = None if self.alpha is None or self.kernel_variance is None else (self.kernel_variance, self.alpha)
-        return self._gram.gp_regressor(given, threads_of(self.n_jobs))
+        return self._gram.gp_regressor(self.kernel_variance, self.alpha, threads_of(self.n_jobs))
 
     @property
     def alpha_(self) -> float:

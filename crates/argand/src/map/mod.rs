@@ -7,6 +7,7 @@ mod cosine;
 mod pooled;
 mod product;
 mod room;
+mod vanishing;
 
 use std::fmt;
 
@@ -39,7 +40,8 @@ pub trait FeatureMap<T: Scalar>: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Invalid`] for shapes that do not fit and [`Error::NotFinite`] for inputs with NaN or infinity, both
-    /// before anything is written; [`Error::Overflow`] if a feature does not fit into `T`.
+    /// before anything is written; [`Error::Overflow`] if a feature does not fit into `T`, and
+    /// [`Error::Underflow`] if all features of a row are too small for it.
     fn transform_into(&self, inputs: &[Input<'_, T>], out: RowsMut<'_, T>) -> Result<(), Error>;
 
     /// The adjoint: maps the gradient with respect to the features to that with respect to each input.
@@ -227,6 +229,12 @@ fn first_bad<B: Send, S>(
     }
 }
 
+/// The error for the first row whose features vanish, if there is one.
+fn underflow_at<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Result<(), Error> {
+    let row = vanishing::first_vanishing(spec, inputs);
+    row.map_or(Ok(()), |row| Err(Error::Underflow { row, dtype: T::NAME }))
+}
+
 /// The error for the first row that overflows, if there is one.
 fn overflow_at<T: Scalar>(row: Option<usize>) -> Result<(), Error> {
     row.map_or(Ok(()), |row| Err(Error::Overflow { row, dtype: T::NAME }))
@@ -390,7 +398,8 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
         self.check(inputs, (Argument::Out, out.rows(), out.columns()))?;
         let rows = self.rows_together(out.rows());
         let streamed = out.rows() * out.columns() * size_of::<T>() > CACHED_BYTES;
-        overflow_at::<T>(self.map.transform(inputs, out, rows, streamed))
+        overflow_at::<T>(self.map.transform(inputs, out, rows, streamed))?;
+        underflow_at(&self.spec, inputs)
     }
 
     fn transform_pooled_into(

@@ -207,6 +207,7 @@ mod tests {
         let times: Vec<f64> = plan.candidates.iter().map(Candidate::total_seconds).collect();
         assert!(times.is_sorted() && plan.recommended == Ok(0));
         assert_eq!(steps[0], Step::Sampling);
+        assert!(plan.candidates.len() > 5, "{} candidates", plan.candidates.len());
         let timed = plan.candidates.iter().all(|candidate| steps.contains(&Step::Timing(candidate.spec.method)));
         assert!(timed, "{steps:?}");
     }
@@ -217,6 +218,7 @@ mod tests {
         let inputs = [Rows::new(&x, 150, 20).unwrap().into()];
         let plan = plan(&request(4, 20, Goal::Features(128)), &inputs, |_| {}).unwrap();
         let errors: Vec<f64> = plan.candidates.iter().map(|candidate| candidate.error.relative).collect();
+        assert!(errors.len() > 5, "{} candidates", errors.len());
         assert!(errors.is_sorted() && plan.candidates.iter().all(|candidate| candidate.spec.features == 128));
         assert!(plan.best().unwrap().error.relative <= 1.05 * errors[0]);
     }
@@ -232,6 +234,23 @@ mod tests {
         let small = Request { max_features: 16, ..request(2, 8, Goal::Error(0.001)) };
         let missed = plan(&small, &inputs, |_| {}).unwrap();
         assert!(missed.candidates.is_empty() && missed.recommended == Err(Unmet::Goal));
+    }
+
+    /// The budget is for features: the fit, which takes longer, does not count.
+    #[test]
+    fn the_time_budget_is_for_features_alone() {
+        let x = unit(60, 8, 0.0);
+        let inputs = [Rows::new(&x, 60, 8).unwrap().into()];
+        let method = "ctr-product-srht".parse().unwrap();
+        let mut request = Request { methods: vec![method], ..request(2, 8, Goal::Features(8192)) };
+        let free = plan(&request, &inputs, |_| {}).unwrap();
+        let (features, total) = (free.candidates[0].feature_seconds, free.candidates[0].total_seconds());
+        assert!(free.candidates[0].in_time && total > 4.0 * features, "{features} {total}");
+        // Between the two, by a wide margin on either side.
+        request.time_budget = Some((features * total).sqrt());
+        assert!(plan(&request, &inputs, |_| {}).unwrap().candidates[0].in_time);
+        request.time_budget = Some(features / 100.0);
+        assert!(!plan(&request, &inputs, |_| {}).unwrap().candidates[0].in_time);
     }
 
     /// Features that overflow `f32` are distinguished from a goal out of reach.

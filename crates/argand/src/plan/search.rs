@@ -270,11 +270,51 @@ mod tests {
         }
     }
 
+    /// Of a sample, the upper end of the interval reaches the target, not the estimate.
+    #[test]
+    fn a_target_is_reached_with_confidence() {
+        let x = unit(60, 20, 0.0);
+        let inputs = [Rows::new(&x, 60, 20).unwrap().into()];
+        let mut request = request(3, 20, Goal::Error(0.1));
+        request.sampling = request.sampling.with_rows(5).with_population(100_000);
+        let plan = plan(&request, &inputs, |_| {}).unwrap();
+        let closed: Vec<_> = plan.candidates.iter().filter(|c| c.error.source == Source::ClosedForm).collect();
+        assert!(closed.len() > 3);
+        for candidate in closed {
+            let error = candidate.error;
+            assert!(error.interval()[1] <= 0.1, "{candidate:?}");
+            // Wider than the steps between numbers of features: the estimate alone would have stopped earlier.
+            assert!(error.interval()[1] > 1.08 * error.relative, "{candidate:?}");
+        }
+    }
+
+    /// Few features would fit into memory, those of the goal do not: the last check counts.
+    #[test]
+    fn the_memory_limit_holds_for_the_sketch_that_is_found() {
+        let x = unit(60, 20, 0.0);
+        let inputs = [Rows::new(&x, 60, 20).unwrap().into()];
+        let method: Method = "gaussian".parse().unwrap();
+        let mut request = Request { methods: vec![method], ..request(3, 20, Goal::Error(0.1)) };
+        let found = plan(&request, &inputs, |_| {}).unwrap();
+        let (bytes, features) = (found.candidates[0].memory_bytes, found.candidates[0].spec.features);
+        request.memory_limit = bytes;
+        assert_eq!(plan(&request, &inputs, |_| {}).unwrap().candidates.len(), 1);
+        request.memory_limit = bytes - 1;
+        let rejected = plan(&request, &inputs, |_| {}).unwrap();
+        assert!(rejected.candidates.is_empty());
+        assert_eq!(rejected.rejected, [Rejected { method, reason: Reason::Memory { bytes, features } }]);
+    }
+
     #[test]
     fn what_cannot_reach_the_goal_is_rejected_for_a_reason() {
         let x = unit(60, 8, 0.0);
         let inputs = [Rows::new(&x, 60, 8).unwrap().into()];
-        let reasons = |request: &Request| -> Vec<Rejected> { plan(request, &inputs, |_| {}).unwrap().rejected };
+        let reasons = |request: &Request| -> Vec<Rejected> {
+            let plan = plan(request, &inputs, |_| {}).unwrap();
+            // Every method is rejected: none is forgotten, and none is a candidate all the same.
+            assert_eq!((plan.candidates.len(), plan.rejected.len()), (0, request.distinct_methods().len()));
+            plan.rejected
+        };
         // The kernel of spherical features is another one.
         let gamma =
             |reason: &Reason| matches!(reason, Reason::Impossible(Error::Invalid { argument: Argument::Gamma, .. }));

@@ -116,5 +116,9 @@ mod tests {
         assert_eq!(stopwatch.fit_seconds(&spec(64)), 4.0 * stopwatch.fit_seconds(&spec(32)));
         let [few, many] = [16, 4096].map(|features| stopwatch.feature_seconds(&spec(features)).unwrap());
         assert!(few > 0.0 && many > few, "{few} {many}");
+        // Dense weights are timed on a few features, and the time of many is in proportion.
+        let dense = |features| spec(features).with_method("gaussian".parse().unwrap());
+        let [few, many] = [2048, 1 << 16].map(|features| stopwatch.feature_seconds(&dense(features)).unwrap());
+        assert!(many > 8.0 * few && many < 128.0 * few, "{few} {many}");
     }
 }

@@ -29,7 +29,25 @@ struct SpecFile {
     seed: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     spherical: Option<SphericalFit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checksum: Option<String>,
 }
+
+/// The checksum of a JSON object, whatever its layout: of all its fields but `checksum`. `None` for other text.
+///
+/// ```
+/// let text = r#"{"b": [1, 0.5], "a": null}"#;
+/// assert_eq!(argand::json_checksum(text), argand::json_checksum(r#"{"a":null,"b":[1,0.5],"checksum":"any"}"#));
+/// ```
+#[must_use]
+pub fn json_checksum(text: &str) -> Option<String> {
+    let mut file: serde_json::Value = serde_json::from_str(text).ok()?;
+    file.as_object_mut()?.remove("checksum");
+    Some(format!("crc32 {:08x}", crc32fast::hash(file.to_string().as_bytes())))
+}
+
+/// Longer than any spec: a wrong file is not read to its end.
+const LONGEST: usize = 1 << 20;
 
 /// Read first, so that a newer file is recognised before its unknown fields are rejected.
 #[derive(Deserialize)]
@@ -40,10 +58,10 @@ struct Versions {
 }
 
 impl Spec {
-    /// The spec as JSON, ending with a newline.
+    /// The spec as JSON, with a checksum and ending with a newline.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let file = SpecFile {
+        let mut file = SpecFile {
             format: FORMAT.to_owned(),
             version: FORMAT_VERSION,
             stream_version: self.stream_version.number(),
@@ -56,18 +74,25 @@ impl Spec {
             features: self.features,
             seed: self.seed,
             spherical: self.spherical.clone(),
+            checksum: None,
         };
         // Strings, numbers and lists of numbers always serialise.
-        serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
+        let json = |file: &SpecFile| serde_json::to_string_pretty(file).unwrap_or_default() + "\n";
+        file.checksum = json_checksum(&json(&file));
+        json(&file)
     }
 
-    /// Reads and validates what [`Spec::to_json`] wrote.
+    /// Reads and validates what [`Spec::to_json`] wrote. The checksum may be missing, as in a spec written by hand;
+    /// [`Spec::has_checksum`] tells.
     ///
     /// # Errors
-    /// [`Error::Spec`] for text that is not a spec of a known version, and the errors of [`Spec::validate`].
+    /// [`Error::Spec`] for text that is not a spec of a known version or does not match its checksum, and the errors of [`Spec::validate`].
     pub fn from_json(text: &str) -> Result<Self, Error> {
         if !text.trim_start().starts_with('{') {
             return Err(Error::Spec(FileFault::Foreign("spec")));
+        }
+        if text.len() > LONGEST {
+            return Err(Error::Spec(FileFault::Content(format!("longer than {LONGEST} bytes"))));
         }
         let broken = |error: serde_json::Error| Error::Spec(FileFault::caused_by(error));
         let versions: Versions = serde_json::from_str(text).map_err(broken)?;
@@ -83,6 +108,9 @@ impl Spec {
         fault.map_or(Ok(()), |fault| Err(Error::Spec(fault)))?;
         let stream_version = StreamVersion::from_number(versions.stream_version).map_err(Error::Spec)?;
         let file: SpecFile = serde_json::from_str(text).map_err(broken)?;
+        if file.checksum.is_some() && file.checksum != json_checksum(text) {
+            return Err(Error::Spec(FileFault::Checksum));
+        }
         let mut method: Method = file.method.parse()?;
         if let Some(up_dim) = file.craft_dim {
             if method.craft().is_none() {
@@ -103,12 +131,22 @@ impl Spec {
         spec.validate()?;
         Ok(spec)
     }
+
+    /// Whether [`Spec::from_json`] can notice changes of this text.
+    #[must_use]
+    pub fn has_checksum(text: &str) -> bool {
+        let value = serde_json::from_str::<serde_json::Value>(text);
+        value.is_ok_and(|value| value.get("checksum").is_some())
+    }
 }
 
-/// As [`Spec::to_json`], nested in other JSON.
+/// As [`Spec::to_json`], nested in other JSON, which has a checksum of its own or needs none.
 impl Serialize for Spec {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let value: serde_json::Value = serde_json::from_str(&self.to_json()).map_err(serde::ser::Error::custom)?;
+        let mut value: serde_json::Value = serde_json::from_str(&self.to_json()).map_err(serde::ser::Error::custom)?;
+        if let Some(fields) = value.as_object_mut() {
+            fields.remove("checksum");
+        }
         value.serialize(serializer)
     }
 }
@@ -116,8 +154,8 @@ impl Serialize for Spec {
 /// As [`Spec::from_json`], nested in other JSON.
 impl<'de> Deserialize<'de> for Spec {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = serde_json::Value::deserialize(deserializer)?;
-        Self::from_json(&value.to_string()).map_err(serde::de::Error::custom)
+        let text = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
+        Self::from_json(text.get()).map_err(serde::de::Error::custom)
     }
 }
 
@@ -142,7 +180,8 @@ mod tests {
   "coef0": 0.0,
   "input_dim": 64,
   "features": 1024,
-  "seed": 18446744073709551615
+  "seed": 18446744073709551615,
+  "checksum": "crc32 a97741de"
 }
 "#
         );
@@ -151,9 +190,46 @@ mod tests {
         assert_eq!(Spec::from_json(&distinct.to_json()), Ok(distinct));
     }
 
+    /// Without the checksum.
+    fn by_hand(json: &str) -> String {
+        let (start, _) = json.split_once(",\n  \"checksum\"").unwrap();
+        format!("{start}\n}}\n")
+    }
+
+    /// Every changed byte of a saved spec is an error, or changes nothing but the layout.
+    #[test]
+    fn every_flipped_bit_and_every_cut_of_a_spec_is_noticed() {
+        let spec = Spec::polynomial(64).with_degree(3).with_gamma(0.1).with_features(1024).with_seed(12_345);
+        let json = spec.to_json();
+        assert!(Spec::has_checksum(&json));
+        let mut seen = 0;
+        for at in 0..json.len() {
+            for bit in 0..8 {
+                let mut bytes = json.clone().into_bytes();
+                bytes[at] ^= 1 << bit;
+                let Ok(text) = String::from_utf8(bytes) else { continue };
+                seen += 1;
+                match Spec::from_json(&text) {
+                    Err(_) => {}
+                    Ok(read) => assert_eq!(read, spec, "byte {at}, bit {bit}"),
+                }
+            }
+            let cut = Spec::from_json(&json[..at]);
+            assert!(cut.is_err() || cut == Ok(spec.clone()), "cut at {at}");
+        }
+        assert!(seen > 7 * json.len() / 2, "{seen}");
+        let changed = Spec::from_json(&json.replace("12345", "12344"));
+        assert_eq!(changed, Err(Error::Spec(FileFault::Checksum)));
+        // Other layouts of the same data, and specs written by hand.
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(Spec::from_json(&value.to_string()), Ok(spec.clone()));
+        assert!(!Spec::has_checksum(&by_hand(&json)));
+        assert_eq!(Spec::from_json(&by_hand(&json)), Ok(spec));
+    }
+
     #[test]
     fn bad_json_says_what_is_wrong() {
-        let good = Spec::polynomial(4).with_degree(2).with_features(8).to_json();
+        let good = by_hand(&Spec::polynomial(4).with_degree(2).with_features(8).to_json());
         for (from, to, named) in [
             ("\"seed\": 0", "\"seed\": 0, \"colour\": 1", "colour"),
             ("\"seed\": 0", "\"seed\": -1", "-1"),

@@ -9,6 +9,7 @@ use crate::error::{Argument, Error};
 use crate::rng::StreamVersion;
 use crate::spherical::SphericalFit;
 
+pub use json::json_checksum;
 pub use method::{Base, Field, Method, ProductMethod, Shape};
 
 /// The polynomial kernel (γ⟨x, y⟩ + ν)^p.

@@ -446,6 +446,32 @@ mod tests {
         assert!((error - 1.0).abs() < 1e-12, "{error}");
     }
 
+    /// From a sample, pairs of different rows count n(n−1)/(r(r−1)) times, and a row with itself n/r times.
+    #[test]
+    fn sums_of_a_population_are_extrapolated_apart() {
+        let sums = RowSums { others: vec![1.0, 2.0, 3.0], itself: vec![4.0, 5.0, 6.0] };
+        // 6 · 10·9/(3·2) + 15 · 10/3, and without the first row 4 · 10·9/(2·1) + 11 · 10/2.
+        assert!((sums.total(None, 10) - 140.0).abs() < 1e-12);
+        assert!((sums.total(Some(0), 10) - 235.0).abs() < 1e-12);
+        assert!((sums.total(None, 3) - 21.0).abs() < 1e-12, "all rows: the sum itself");
+    }
+
+    /// What is almost the whole population is almost certain: the standard error shrinks with the share that is missing.
+    #[test]
+    fn the_standard_error_is_that_of_a_finite_population() {
+        let x = data();
+        let inputs = [Rows::new(&x, 40, 6).unwrap().into()];
+        let spec = Spec::polynomial(6).with_degree(3).with_features(64);
+        let error =
+            |population| expected_error(&spec, &inputs, &Sampling::default().with_population(population)).unwrap();
+        let [whole, almost, small] = [40, 41, 1 << 40].map(|n| error(n).standard_error);
+        assert_eq!(whole, 0.0);
+        assert!(small > 0.0, "{small}");
+        // √(1 − 40/41) = 0.156, and less because the diagonal, which varies most, counts less in a large population: 0.56 without it.
+        let shrunk = almost / small;
+        assert!((0.03..0.3).contains(&shrunk), "{shrunk}");
+    }
+
     /// Against the double sum, entry by entry from the definition: several blocks, dense and sparse rows.
     #[test]
     fn expected_error_is_the_double_sum() {

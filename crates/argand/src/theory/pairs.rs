@@ -288,3 +288,24 @@ pub fn kernel_matrix<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Result<
     }
     Ok(matrix)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every row is equally likely, whatever its place.
+    #[test]
+    fn rows_are_chosen_at_random() {
+        let (total, wanted, seeds) = (200, 50, 400);
+        let mut chosen = vec![0_u32; total];
+        for seed in 0..seeds {
+            let rows = choose_rows(total, wanted, seed);
+            assert!(rows.len() == wanted && rows.is_sorted_by(|a, b| a < b), "{rows:?}");
+            rows.iter().for_each(|&row| chosen[row] += 1);
+        }
+        // Each is binomial with mean 100 and deviation 8.7: six deviations, for 200 rows.
+        let bounds = 48..=152;
+        assert!(chosen.iter().all(|count| bounds.contains(count)), "{chosen:?}");
+        assert_eq!(choose_rows(7, 9, 3), [0, 1, 2, 3, 4, 5, 6]);
+    }
+}

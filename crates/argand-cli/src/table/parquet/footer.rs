@@ -42,6 +42,49 @@ pub(super) fn check(file: &mut File, total: u64) -> Result<(), String> {
     check_bytes(&footer).ok_or_else(|| "has a damaged footer".into())
 }
 
+/// Fields of a page's header: bytes when decompressed, and as stored.
+const UNCOMPRESSED: i64 = 2;
+const COMPRESSED: i64 = 3;
+/// Headers of pages hold a few numbers, and the smallest and largest value.
+const LONGEST_PAGE_HEADER: u64 = 1 << 16;
+
+/// The most bytes that a page of a column takes in memory, decompressed or not, for the pages from `start` on that take `length` bytes.
+/// Pages that cannot be walked over are left to the `parquet` crate, which refuses them.
+pub(super) fn largest_page(file: &mut File, start: u64, length: u64) -> std::io::Result<u64> {
+    let (mut at, end, mut largest) = (start, start.saturating_add(length), 0);
+    let mut bytes = Vec::new();
+    while at < end {
+        let mut header = None;
+        for longest in [1 << 9, LONGEST_PAGE_HEADER] {
+            bytes.clear();
+            file.seek(SeekFrom::Start(at))?;
+            file.take(longest).read_to_end(&mut bytes)?;
+            header = page_sizes(&bytes);
+            if header.is_some() {
+                break;
+            }
+        }
+        let Some((header, [uncompressed, compressed])) = header else { break };
+        largest = largest.max(uncompressed).max(compressed);
+        at = at.saturating_add(header).saturating_add(compressed);
+    }
+    Ok(largest)
+}
+
+/// The length of a page's header, and the sizes that it claims.
+fn page_sizes(bytes: &[u8]) -> Option<(u64, [u64; 2])> {
+    let mut walk = Walk { bytes };
+    let (mut number, mut sizes) = (0, [0; 2]);
+    while let Some(kind) = walk.field(&mut number)? {
+        match (number, kind) {
+            (UNCOMPRESSED, Kind::Integer) => sizes[0] = u64::try_from(walk.signed()?).ok()?,
+            (COMPRESSED, Kind::Integer) => sizes[1] = u64::try_from(walk.signed()?).ok()?,
+            _ => walk.value(kind, DEEPEST)?,
+        }
+    }
+    Some(((bytes.len() - walk.bytes.len()) as u64, sizes))
+}
+
 /// Whether a footer is free of the dangers above.
 fn check_bytes(footer: &[u8]) -> Option<()> {
     let mut walk = Walk { bytes: footer };

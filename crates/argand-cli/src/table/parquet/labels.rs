@@ -17,7 +17,7 @@ use parquet::errors::ParquetError;
 use super::{guarded, names_of, open_checked};
 use crate::failure::Failure;
 use crate::table::labels::{Label, only_column};
-use crate::table::{Stored, position};
+use crate::table::{Options, Stored, position};
 
 /// Labels decoded at a time.
 const LABEL_BATCH: usize = 1 << 13;
@@ -35,10 +35,10 @@ pub(in crate::table) struct ParquetLabels {
 
 impl ParquetLabels {
     /// Opens the column with this name, or the only one.
-    pub(in crate::table) fn open(path: &Path, column: Option<&str>) -> Result<Self, Failure> {
+    pub(in crate::table) fn open(path: &Path, table: &Options, column: Option<&str>) -> Result<Self, Failure> {
         // Without Arrow's metadata, text is plain text, whatever it was in memory.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let (builder, rows, _) = open_checked(path, options)?;
+        let (builder, rows, _) = open_checked(path, table, options)?;
         let names = names_of(builder.schema());
         let index = match column {
             Some(name) => position(path, &names, name)?,

@@ -29,7 +29,7 @@ use parquet::file::metadata::ParquetMetaData;
 
 pub(super) use self::labels::ParquetLabels;
 pub(super) use self::writer::ParquetWriter;
-use super::{Block, Element, Progress, Reader, Stored, open_file, position};
+use super::{Block, Element, Options, Progress, Reader, Stored, open_file};
 use crate::failure::Failure;
 
 /// Bytes of decoded columns held at a time.
@@ -42,8 +42,11 @@ const TILE: usize = 64;
 /// them, up to a megabyte.
 pub(super) struct ParquetReader {
     path: PathBuf,
+    options: Options,
     batches: ParquetRecordBatchReader,
     schema: Arc<Schema>,
+    /// Where in a row the numbers of each column of `schema` go.
+    places: Vec<usize>,
     batch: RecordBatch,
     /// The first row of `batch` not yet handed out.
     next_in_batch: usize,
@@ -56,16 +59,41 @@ pub(super) struct ParquetReader {
 /// Opens a file and checks its footer; returns its rows and length as well.
 fn open_checked(
     path: &Path,
+    table: &Options,
     options: ArrowReaderOptions,
 ) -> Result<(ParquetRecordBatchReaderBuilder<File>, u64, u64), Failure> {
     let (mut file, total) = open_file(path)?;
     footer::check(&mut file, total).map_err(|what| Failure::input(path, what))?;
     file.rewind().map_err(|error| Failure::io(path, "read", &error))?;
+    let mut pages = file.try_clone().map_err(|error| Failure::io(path, "read", &error))?;
     let builder = guarded(path, || ParquetRecordBatchReaderBuilder::try_new_with_options(file, options))?;
     let rows = check_sizes(builder.metadata(), total);
     let rows = rows.ok_or_else(|| Failure::input(path, "has a damaged footer"))?;
+    check_pages(path, table, &mut pages, builder.metadata())?;
     check_compression(builder.metadata()).map_err(|what| Failure::input(path, what))?;
     Ok((builder, rows, total))
+}
+
+/// Checks that no page takes too much memory: pages are decompressed whole, into as many bytes as they claim.
+fn check_pages(path: &Path, table: &Options, file: &mut File, metadata: &ParquetMetaData) -> Result<(), Failure> {
+    let mut all = 0_u64;
+    for group in metadata.row_groups() {
+        // One page of every column is in memory.
+        let mut largest_pages = 0_u64;
+        for column in group.columns() {
+            let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+            let (start, length) = (u64::try_from(start), u64::try_from(column.compressed_size()));
+            let (Ok(start), Ok(length)) = (start, length) else { continue };
+            let largest = footer::largest_page(file, start, length);
+            let largest = largest.map_err(|error| Failure::io(path, "read", &error))?;
+            largest_pages = largest_pages.saturating_add(largest);
+        }
+        all = all.max(largest_pages);
+    }
+    if all > table.budget {
+        return Err(table.too_large(path, "a page of every column", all));
+    }
+    Ok(())
 }
 
 /// Checks that all columns can be decompressed.
@@ -84,8 +112,8 @@ fn check_compression(metadata: &ParquetMetaData) -> Result<(), String> {
 }
 
 /// The names of the columns.
-pub(super) fn names(path: &Path) -> Result<Vec<String>, Failure> {
-    let (builder, _, _) = open_checked(path, ArrowReaderOptions::new())?;
+pub(super) fn names(path: &Path, options: &Options) -> Result<Vec<String>, Failure> {
+    let (builder, _, _) = open_checked(path, options, ArrowReaderOptions::new())?;
     Ok(names_of(builder.schema()))
 }
 
@@ -94,40 +122,46 @@ fn names_of(schema: &Schema) -> Vec<String> {
 }
 
 impl ParquetReader {
-    /// Opens a file, leaving out the columns named in `without`.
-    pub(super) fn open(path: &Path, without: &[&str]) -> Result<Self, Failure> {
+    /// Opens a file to read the picked columns.
+    pub(super) fn open(path: &Path, options: &Options, picked: Option<&[usize]>) -> Result<Self, Failure> {
         let wrong = |what: String| Failure::input(path, what);
-        let (mut builder, rows, total) = open_checked(path, ArrowReaderOptions::new())?;
+        let (mut builder, rows, total) = open_checked(path, options, ArrowReaderOptions::new())?;
         let mut schema = Arc::clone(builder.schema());
-        if !without.is_empty() {
-            let names = names_of(&schema);
-            let left_out: Vec<_> = without.iter().map(|name| position(path, &names, name)).collect::<Result<_, _>>()?;
-            let kept: Vec<usize> = (0..names.len()).filter(|column| !left_out.contains(column)).collect();
+        let picked = picked.map_or_else(|| (0..schema.fields().len()).collect(), <[usize]>::to_vec);
+        // The file's columns come in their own order.
+        let mut kept = picked.clone();
+        kept.sort_unstable();
+        if kept.len() < schema.fields().len() {
             let damaged = |_| wrong("has a damaged footer".into());
             schema = Arc::new(schema.project(&kept).map_err(damaged)?);
-            let mask = ProjectionMask::roots(builder.parquet_schema(), kept);
+            let mask = ProjectionMask::roots(builder.parquet_schema(), kept.iter().copied());
             builder = builder.with_projection(mask);
         }
-        let mut columns = 0;
-        for field in schema.fields() {
-            columns += width(field).ok_or_else(|| {
+        let (mut columns, mut places) = (0_usize, vec![0; kept.len()]);
+        for column in &picked {
+            let index = kept.partition_point(|other| other < column);
+            let field = schema.field(index);
+            places[index] = columns;
+            let numbers = width(field).ok_or_else(|| {
                 wrong(format!(
                     "column {:?} has type {}; only numbers and fixed-size lists of floats are read, \
-                     so convert or drop it",
+                     so convert or drop it (--drop)",
                     field.name(),
                     field.data_type()
                 ))
             })?;
+            columns = columns.checked_add(numbers).ok_or_else(|| wrong("has too many columns".into()))?;
         }
         if rows == 0 || columns == 0 {
             let what = format!("has {rows} rows and {columns} columns; a table needs at least one of each");
             return Err(wrong(what));
         }
+        options.check_row(path, columns as u64, columns as u64 * size_of::<f64>() as u64)?;
         let batch_rows = (BATCH / size_of::<f64>() / columns).max(1);
         let batches = guarded(path, || builder.with_batch_size(batch_rows).build())?;
         let batch = RecordBatch::new_empty(Arc::clone(&schema));
-        let path = path.to_path_buf();
-        Ok(Self { path, batches, schema, batch, next_in_batch: 0, next_row: 0, rows, columns, total })
+        let (path, options) = (path.to_path_buf(), *options);
+        Ok(Self { path, options, batches, schema, places, batch, next_in_batch: 0, next_row: 0, rows, columns, total })
     }
 
     /// Decodes the next rows; returns whether there were any.
@@ -144,11 +178,11 @@ impl ParquetReader {
             return Err(Failure::input(&self.path, "has columns of changing type; the file is damaged"));
         }
         for (field, column) in self.schema.fields().iter().zip(batch.columns()) {
-            if let Some(row) = first_null(column.as_ref()) {
+            if let Some(row) = first_null(column.as_ref()).filter(|_| !self.options.missing) {
                 return Err(Failure::input(
                     &self.path,
                     format!(
-                        "row {} (counted from 0), column {:?} is null; fill it in or drop the row",
+                        "row {} (counted from 0), column {:?} is null; fill it in or drop the row (--missing)",
                         self.next_row + row as u64,
                         field.name()
                     ),
@@ -214,7 +248,8 @@ impl<T: Element> Reader<T> for ParquetReader {
         let mut done = 0;
         while done < max_rows && (self.next_in_batch < self.batch.num_rows() || self.next_batch()?) {
             let count = (max_rows - done).min(self.batch.num_rows() - self.next_in_batch);
-            append_rows(&self.batch, self.next_in_batch..self.next_in_batch + count, self.columns, elements);
+            let rows = self.next_in_batch..self.next_in_batch + count;
+            append_rows(&self.batch, rows, self.columns, &self.places, elements);
             done += count;
             self.next_in_batch += count;
             self.next_row += count as u64;
@@ -224,18 +259,40 @@ impl<T: Element> Reader<T> for ParquetReader {
 }
 
 /// Appends some rows of a batch, row-major.
-fn append_rows<T: Element>(batch: &RecordBatch, rows: Range<usize>, columns: usize, elements: &mut Vec<T>) {
+fn append_rows<T: Element>(
+    batch: &RecordBatch,
+    rows: Range<usize>,
+    columns: usize,
+    places: &[usize],
+    elements: &mut Vec<T>,
+) {
     let start = elements.len();
     elements.resize(start + rows.len() * columns, T::default());
     let mut first = rows.start;
     for tile in elements[start..].chunks_mut(TILE * columns) {
         let count = tile.len() / columns;
-        let mut column = 0;
-        for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-            copy_column(array.as_ref(), first, columns, &mut tile[column..]);
-            column += width(field).unwrap_or(0);
+        for (&place, array) in places.iter().zip(batch.columns()) {
+            copy_column(array.as_ref(), first, columns, &mut tile[place..]);
+            if first_null(array.as_ref()).is_some() {
+                erase_nulls(array.as_ref(), first, columns, place, tile);
+            }
         }
         first += count;
+    }
+}
+
+/// Writes NaN where a number is missing.
+fn erase_nulls<T: Element>(column: &dyn Array, first: usize, stride: usize, place: usize, tile: &mut [T]) {
+    let nan = T::from_f64(f64::NAN);
+    let list = column.as_fixed_size_list_opt();
+    let length = list.map_or(1, |list| usize::try_from(list.value_length()).unwrap_or(0));
+    for (row, elements) in tile.chunks_mut(stride).enumerate() {
+        for (item, element) in elements[place..place + length].iter_mut().enumerate() {
+            let missing = |list: &arrow_array::FixedSizeListArray| list.values().is_null((first + row) * length + item);
+            if column.is_null(first + row) || list.is_some_and(missing) {
+                *element = nan;
+            }
+        }
     }
 }
 

@@ -110,7 +110,7 @@ fn usual_compressions_are_read() {
 fn other_compressions_are_refused_with_their_column() {
     let columns: [(&str, ArrayRef); 1] = [("weight", Arc::new(Float64Array::from(vec![1.0, 2.0])))];
     let scratch = Scratch::new("x.parquet", parquet(&columns, Compression::SNAPPY));
-    let (builder, _, _) = open_checked(&scratch.path, ArrowReaderOptions::new()).unwrap();
+    let (builder, _, _) = open_checked(&scratch.path, &Options::default(), ArrowReaderOptions::new()).unwrap();
     let mut groups = builder.metadata().row_groups().to_vec();
     let column = groups[0].column(0).clone().into_builder();
     let column = column.set_compression(Compression::BROTLI(BrotliLevel::default())).build().unwrap();
@@ -172,10 +172,35 @@ fn groups_are_bounded_and_names_tell_the_parts() {
     for _ in 0..3 {
         writer.write(&rows).unwrap();
     }
-    writer.finish().unwrap();
+    writer.finish().unwrap().commit().unwrap();
     let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&scratch.path).unwrap()).unwrap();
     let names: Vec<_> = builder.schema().fields().iter().take(3).map(|field| field.name().clone()).collect();
     assert_eq!(names, ["z0_re", "z0_im", "z1_re"]);
     let groups: Vec<_> = builder.metadata().row_groups().iter().map(|group| group.num_rows()).collect();
     assert_eq!((groups.iter().sum::<i64>(), groups.len()), (3000, 2));
+}
+
+/// A file that pyarrow wrote with checksums: no changed bit of its numbers is read as another number.
+#[test]
+fn flipped_bits_of_pages_with_checksums_are_noticed() {
+    let whole = include_bytes!("../../../tests/fixture/checksums.parquet");
+    let scratch = Scratch::new("x.parquet", whole);
+    let expected = read_all::<f64>(&scratch.path, 100).unwrap();
+    assert_eq!((expected.0, &expected.1[..4]), (2, &[0.0, 0.0, 0.5, 7.0][..]));
+    let footer = usize::try_from(u32::from_le_bytes(*whole[..whole.len() - 4].last_chunk().unwrap())).unwrap();
+    let (mut refused, mut tried) = (0, 0);
+    for at in 4..whole.len() - 8 - footer {
+        for bit in 0..8 {
+            let mut bytes = whole.to_vec();
+            bytes[at] ^= 1 << bit;
+            std::fs::write(&scratch.path, bytes).unwrap();
+            tried += 1;
+            match read_all::<f64>(&scratch.path, 100) {
+                Err(_) => refused += 1,
+                Ok(read) => assert_eq!(read, expected, "byte {at}, bit {bit}"),
+            }
+        }
+    }
+    // 960 bytes are numbers; some bits of the headers mean nothing here.
+    assert!(refused >= 8 * 960, "{refused} of {tried}");
 }

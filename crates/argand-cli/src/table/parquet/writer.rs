@@ -103,10 +103,10 @@ impl<T: Element> Writer<T> for ParquetWriter<T> {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
+    fn finish(mut self: Box<Self>) -> Result<AtomicFile, Failure> {
         if !self.group.is_empty() {
             self.write_group().map_err(|error| cannot_write(&self.path, &error))?;
         }
-        self.file.into_inner().map_err(|error| cannot_write(&self.path, &error))?.commit()
+        self.file.into_inner().map_err(|error| cannot_write(&self.path, &error))
     }
 }
