@@ -118,6 +118,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="slips whose description contains this")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--cargo", default="cargo", help="how cargo is called, for example with --offline")
     parser.add_argument("--docs", action="store_true", help="write the table to docs/reliability.md")
     arguments = parser.parse_args()
     chosen = [slip for slip in SLIPS if arguments.only in slip[0]]
@@ -137,7 +138,7 @@ def main() -> int:
             continue
         try:
             path.write_text(changed)
-            done = subprocess.run([*command.split(), test], cwd=ROOT, env=environment, capture_output=True, text=True)
+            done = subprocess.run([*arguments.cargo.split(), *command.split()[1:], test], cwd=ROOT, env=environment, capture_output=True, text=True)
         finally:
             path.write_text(whole)
         output = done.stdout + done.stderr

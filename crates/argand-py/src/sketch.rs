@@ -3,8 +3,9 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use argand::{Base, Error, FeatureMap, InputDims, Kernel, Method, RowsMut, Scalar, Spec};
+use argand::{Base, Error, FeatureMap, FileFault, InputDims, Kernel, Method, RowsMut, Scalar, Spec};
 use argand_learn::blocks::feature_rows;
+use argand_learn::{Missing, Recipe, Scaling};
 use numpy::{Element, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -12,6 +13,17 @@ use pyo3::prelude::*;
 use crate::failure::{model_error, value_error};
 use crate::running::{interruptible, pool};
 use crate::table::{self, Table};
+
+/// The sketch of a saved spec or recipe. Columns are named and scaled in Python by others, so a recipe that does more than name them
+/// is refused.
+fn read_spec(text: &str) -> Result<Spec, Error> {
+    let recipe = Recipe::from_json(text)?;
+    if recipe.preparation.scaling() != Scaling::None || recipe.missing != Missing::Error {
+        let what = "it scales rows or replaces missing numbers; use it with the command line, or save a sketch without these";
+        return Err(Error::Spec(FileFault::Content(what.to_owned())));
+    }
+    Ok(recipe.spec)
+}
 
 /// How long a block of rows may take between checks for Python's signals.
 const BLOCK_TIME: Duration = Duration::from_millis(200);
@@ -72,7 +84,7 @@ impl Precision for f64 {
 impl Sketch {
     #[new]
     fn new(spec: &str) -> PyResult<Self> {
-        let spec = Spec::from_json(spec).map_err(value_error)?;
+        let spec = read_spec(spec).map_err(value_error)?;
         Ok(Self { spec, single: OnceLock::new(), double: OnceLock::new() })
     }
 

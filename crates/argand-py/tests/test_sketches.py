@@ -451,3 +451,26 @@ def test_rows_that_nobody_scaled_are_learnt_from():
     features = argand.PolynomialSketch(**keywords).fit_transform(X)
     ours, theirs = argand.Ridge(**keywords).fit(X, y).score(X, y), Ridge().fit(features, y).score(features, y)
     assert abs(ours - theirs) < 0.01, (ours, theirs)
+
+
+def test_specs_of_the_command_line_may_name_their_columns(tmp_path):
+    """A recipe is read if names are all that it adds; a changed digit is noticed in either file."""
+    sketch = argand.PolynomialSketch(3, n_components=16, random_state=7).fit(np.ones((2, 2)))
+    spec = json.loads(sketch.spec)
+    assert spec.pop("checksum").startswith("crc32 ")
+    plain = {"scaling": "none", "tables": []}
+    path = tmp_path / "s.json"
+
+    def write(preparation):
+        recipe = {"columns": [["a", "b"]], "preparation": preparation, "spec": spec}
+        path.write_text(json.dumps({"format": "argand-recipe", "version": 1, "recipe": recipe}))
+
+    write(plain)
+    X = np.random.default_rng(0).random((5, 2))
+    np.testing.assert_array_equal(argand.PolynomialSketch.load(path).transform(X), sketch.transform(X))
+    write({"scaling": "unit", "tables": [{"shift": [], "scale": []}]})
+    with pytest.raises(ValueError, match="scales rows or replaces missing numbers"):
+        argand.PolynomialSketch.load(path)
+    path.write_text(sketch.spec.replace('"seed": 7', '"seed": 8'))
+    with pytest.raises(ValueError, match="the checksum does not match"):
+        argand.PolynomialSketch.load(path)

@@ -294,7 +294,10 @@ def make_spec(dims: list[int], distinct: bool, n_components: Any, seed: int, par
     spec = _argand.spec(dims=dims, distinct=distinct, n_components=columns, seed=seed, **parameters)
     if parameters["method"] == "srf":
         fit = spherical_fit(dims[0], *(parameters[name] for name in ("degree", "gamma", "coef0")))
-        spec = json.dumps({**json.loads(spec), "spherical": fit})
+        fields = {**json.loads(spec), "spherical": fit}
+        # It was that of the spec without the fit.
+        fields.pop("checksum", None)
+        spec = json.dumps(fields)
     return spec
 
 

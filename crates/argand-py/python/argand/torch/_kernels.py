@@ -28,6 +28,8 @@ class Kernel:
         self.sketch = _argand.Sketch(spec)
         self.spec: str = self.sketch.spec
         data = json.loads(self.spec)
+        # Specs that are derived from it have others.
+        data.pop("checksum", None)
         # On one line: compilers write it into their programs.
         self.line = json.dumps(data)
         self.method: str = data["method"]
