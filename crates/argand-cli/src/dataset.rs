@@ -80,6 +80,21 @@ impl LabelSource {
     }
 }
 
+/// The SHA-256 of a file, in hexadecimal digits.
+pub(crate) fn digest(path: &Path) -> Result<String, Failure> {
+    use sha2::{Digest, Sha256};
+    use std::io::Read;
+    let failed = |error: std::io::Error| Failure::io(path, "read", &error);
+    let (mut file, _) = table::open_regular(path)?;
+    let (mut hash, mut bytes) = (Sha256::new(), vec![0; 1 << 18]);
+    loop {
+        match file.read(&mut bytes).map_err(failed)? {
+            0 => return Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
+            count => hash.update(&bytes[..count]),
+        }
+    }
+}
+
 /// The names of classes, in the order in which a model counts them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Classes {
@@ -93,7 +108,16 @@ const MOST_CLASSES: usize = 1 << 16;
 impl Classes {
     /// All classes in a label file, numbers first and in ascending order.
     pub(crate) fn collect(source: &LabelSource) -> Result<Self, Failure> {
-        let mut reader = source.open()?;
+        let names = Self::found([source])?;
+        if names.len() < 2 {
+            let what = format!("has labels of {} classes; a model tells at least 2 apart", names.len());
+            return Err(Failure::input(&source.path, what));
+        }
+        Ok(Self::in_order(names))
+    }
+
+    /// The names of all classes in some label files.
+    pub(crate) fn found<'a>(sources: impl IntoIterator<Item = &'a LabelSource>) -> Result<BTreeSet<String>, Failure> {
         let mut names = BTreeSet::new();
         let mut take = |label: Label<'_>| {
             if let Label::Number(number) = label {
@@ -108,14 +132,18 @@ impl Classes {
             }
             Ok(())
         };
-        while reader.read(1 << 12, &mut take)? > 0 {}
-        if names.len() < 2 {
-            let what = format!("has labels of {} classes; a model tells at least 2 apart", names.len());
-            return Err(Failure::input(&source.path, what));
+        for source in sources {
+            let mut reader = source.open()?;
+            while reader.read(1 << 12, &mut take)? > 0 {}
         }
+        Ok(names)
+    }
+
+    /// Numbers first, in ascending order.
+    pub(crate) fn in_order(names: BTreeSet<String>) -> Self {
         let mut names: Vec<String> = names.into_iter().collect();
         names.sort_by_key(|name| (name.parse::<i64>().unwrap_or(i64::MAX), name.clone()));
-        Ok(Self::from(names))
+        Self::from(names)
     }
 
     pub(crate) fn names(&self) -> &[String] {

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use argand::{Error, Field, FileFault, InputDims, Spec};
 use argand_learn::online::{TRAINING, Trainer};
-use argand_learn::{Missing, Recipe, Scaling};
+use argand_learn::{Missing, Recipe, SUMS, Scaling};
 
 use crate::device;
 use crate::failure::Failure;
 use crate::model::{NamedModel, is_archive, read_archive};
 use crate::print;
+use crate::sums::Sums;
 use crate::table::{listed, open_regular};
 
 /// Describe a saved sketch or model, or the devices of this machine.
@@ -20,7 +21,7 @@ use crate::table::{listed, open_regular};
     after_help = "Examples:\n  argand transform x.npy -o z.npy --save-spec sketch.json\n  argand info sketch.json\n  argand info --devices"
 )]
 pub(crate) struct Arguments {
-    /// A spec written by `argand transform --save-spec`, or a model by `argand fit`.
+    /// A spec written by `argand transform --save-spec`, or a model by `argand fit`, or sums by `argand gram`.
     #[arg(required_unless_present = "devices", conflicts_with = "devices")]
     file: Option<PathBuf>,
 
@@ -82,10 +83,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             ("features", layer.features().to_string()),
         ]));
     }
-    let named = NamedModel::from_archive(archive).map_err(wrong)?;
-    let mut lines = named.describe();
-    lines.extend(describe(&named.model.recipe().spec).map_err(wrong)?);
-    lines.extend(describe_columns(named.model.recipe()));
+    let (mut lines, recipe) = if archive.kind() == SUMS {
+        let sums = Sums::read(path)?;
+        (sums.describe(), sums.gram.recipe().clone())
+    } else {
+        let named = NamedModel::from_archive(archive).map_err(wrong)?;
+        (named.describe(), named.model.recipe().clone())
+    };
+    lines.extend(describe(&recipe.spec).map_err(wrong)?);
+    lines.extend(describe_columns(&recipe));
     print(&table_of(&lines))
 }
 

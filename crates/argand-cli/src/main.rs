@@ -17,6 +17,7 @@ mod reproduce;
 mod selection;
 mod signals;
 mod sketch;
+mod sums;
 mod table;
 mod transform;
 mod verify;
@@ -47,6 +48,7 @@ Examples:
   argand plan x.npy --degree 3 --target-error 0.05         which method, and how many features
   argand verify x.npy --degree 3                           test the sketches against theory
   argand fit x.csv --labels class --model gp -o m.model    learn from labelled rows
+  argand gram part-1.csv --labels class --spec s.json -o 1.gram   sums of a part of the rows, for `argand merge`
   argand predict m.model new.csv -o predicted.csv
   argand evaluate m.model test.csv --labels class
   argand info sketch.json                                  describe a saved sketch, or a model
@@ -61,6 +63,8 @@ enum Command {
     Plan(plan::Arguments),
     Verify(verify::Arguments),
     Fit(Box<fit::Arguments>),
+    Gram(Box<sums::GramArguments>),
+    Merge(sums::MergeArguments),
     Predict(predict::Arguments),
     Evaluate(evaluate::Arguments),
     Info(info::Arguments),
@@ -75,6 +79,8 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
+        Command::Gram(arguments) => sums::gram(&arguments),
+        Command::Merge(arguments) => sums::merge(&arguments),
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Evaluate(arguments) => evaluate::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),

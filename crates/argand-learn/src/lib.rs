@@ -25,7 +25,7 @@ pub use archive::Archive;
 pub use cuda::CudaEngine;
 pub use engine::{Engine, EngineSketch, Factors, StartSums, Summing, Sums};
 pub use gp::{ClassTargets, ExactGp, GpClassifier, GpOptions, GpPrediction, GpRegressor, POSTERIOR_SAMPLES, Variances};
-pub use gram::{Gram, Labels, Targets};
+pub use gram::{Gram, Labels, SUMS, Targets};
 pub use model::{Model, Predicts, Setting, kinds, read_model};
 pub use preparation::{Preparation, PreparationFit, Scaling};
 pub use recipe::{Missing, Pipeline, Recipe};

@@ -19,13 +19,23 @@ use crate::sketch::SketchArguments;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The table to learn from, or one table per factor with equally many rows.
-    #[arg(required = true, value_name = "IN")]
+    #[arg(required_unless_present = "from_gram", value_name = "IN")]
     pub(super) inputs: Vec<PathBuf>,
 
     /// What to predict: a column of IN by its name (or its number, counted from 0, in text without a header), or a file
     /// with one column or a LIBSVM file. Classes are whole numbers or text.
-    #[arg(long, value_name = "FILE|COLUMN")]
-    pub(super) labels: String,
+    #[arg(long, value_name = "FILE|COLUMN", required_unless_present = "from_gram")]
+    pub(super) labels: Option<String>,
+
+    /// Learn from the sums of `argand gram` or `argand merge` instead of rows. Without --lambda, a ridge's penalty is chosen by generalised
+    /// cross-validation, or on the sums of other rows with --validation GRAM.
+    #[arg(
+        long,
+        value_name = "GRAM",
+        conflicts_with_all = ["inputs", "labels", "spec", "degree", "features", "method", "craft_dim", "gamma", "coef0",
+            "seed", "scaling", "device"]
+    )]
+    pub(super) from_gram: Option<PathBuf>,
 
     /// What to fit.
     #[arg(long, value_enum)]
@@ -88,7 +98,7 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum TaskKind {
+pub(crate) enum TaskKind {
     Classification,
     Regression,
 }
@@ -157,6 +167,7 @@ Examples:
   argand fit train-images-idx3-ubyte.gz --labels train-labels-idx1-ubyte.gz --model ridge -o mnist.model
   argand fit x.npy --labels y.npy --model ridge --task regression -o prices.model --features 4096
   argand fit train.parquet --labels kind --model softmax --validation 0.1 --checkpoint run.state -o kind.model
+  argand fit --from-gram sums.gram --model ridge -o prices.model
   argand predict digits.model test.csv -o predicted.csv
 
 Rows of a softmax model are shuffled in blocks of some 32 MB: shuffle a larger file that is sorted by label.";

@@ -1,6 +1,7 @@
 //! `argand fit`: from labelled rows to a model.
 
 mod arguments;
+mod from_gram;
 mod softmax;
 mod work;
 
@@ -12,17 +13,21 @@ use argand_learn::{Missing, Preparation, PreparationFit, Recipe, Scaling};
 
 use crate::dataset::{Classes, Dataset, LabelSource, Part, Split, Task};
 use crate::failure::Failure;
-use crate::model::write_archive;
+use crate::model::{NamedModel, write_archive};
 use crate::on_threads;
 use crate::output::{self, AtomicFile};
 use crate::selection::{Means, Policy, Saved, warn_of_scaling};
 pub(crate) use arguments::Arguments;
-use arguments::TaskKind;
-use work::Work;
+pub(crate) use arguments::TaskKind;
+use work::{Lines, Work};
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     arguments.check_options()?;
-    let labels = LabelSource::find("--labels", &arguments.labels, &arguments.inputs, &arguments.table)?;
+    if let Some(sums) = &arguments.from_gram {
+        return from_gram::run(arguments, sums);
+    }
+    let labels = arguments.labels.as_deref().unwrap_or_default();
+    let labels = LabelSource::find("--labels", labels, &arguments.inputs, &arguments.table)?;
     let (part, validation_path) = validation(arguments)?;
     let validation_paths: Vec<PathBuf> = validation_path.into_iter().collect();
     let validation_labels = match &validation_paths[..] {
@@ -103,6 +108,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let (training, validation) = (&training, validation.as_ref());
         Work { arguments, training, validation, saved: fits, task, recipe, pipeline }.fit()
     })??;
+    finish(arguments, &model, file, begun, &lines)
+}
+
+/// Writes the model and says what it is.
+fn finish(
+    arguments: &Arguments,
+    model: &NamedModel,
+    file: AtomicFile,
+    begun: Instant,
+    lines: &Lines,
+) -> Result<(), Failure> {
     write_archive(&model.archive(), &arguments.output, file)?;
     if !arguments.quiet {
         let seconds = (begun.elapsed().as_secs_f64() * 100.0).round() / 100.0;

@@ -9,11 +9,10 @@ use argand_learn::{Labels, Recipe, Score};
 use serde::{Deserialize, Serialize};
 
 use super::work::Work;
-use crate::dataset::{Dataset, Task};
+use crate::dataset::{Dataset, Task, digest};
 use crate::failure::Failure;
 use crate::model::{read_archive, write_archive};
 use crate::output::AtomicFile;
-use crate::table::open_regular;
 
 impl Work<'_> {
     pub(super) fn softmax(&self) -> Result<SoftmaxClassifier, Failure> {
@@ -102,21 +101,6 @@ impl Work<'_> {
             validation: self.arguments.validation.clone(),
             files,
         })
-    }
-}
-
-/// The SHA-256 of a file, in hexadecimal digits.
-fn digest(path: &Path) -> Result<String, Failure> {
-    use sha2::{Digest, Sha256};
-    use std::io::Read;
-    let failed = |error: std::io::Error| Failure::io(path, "read", &error);
-    let (mut file, _) = open_regular(path)?;
-    let (mut hash, mut bytes) = (Sha256::new(), vec![0; 1 << 18]);
-    loop {
-        match file.read(&mut bytes).map_err(failed)? {
-            0 => return Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
-            count => hash.update(&bytes[..count]),
-        }
     }
 }
 

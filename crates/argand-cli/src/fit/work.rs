@@ -137,11 +137,14 @@ impl Work<'_> {
     }
 
     fn gp_regressor(&self) -> Result<GpRegressor, Failure> {
-        let GpArguments { variance, noise, .. } = &self.arguments.gp;
-        let variances = variance.first().zip(*noise).map(|(&kernel, noise)| Variances { kernel, noise });
         let gram = self.gram(self.training, false, "features ")?;
-        GpRegressor::fit(&gram, variances).map_err(|error| self.wrong(&error))
+        GpRegressor::fit(&gram, given_variances(&self.arguments.gp)).map_err(|error| self.wrong(&error))
     }
+}
+
+/// The variances of a Gaussian process for numbers, if they are given.
+pub(super) fn given_variances(GpArguments { variance, noise, .. }: &GpArguments) -> Option<Variances> {
+    variance.first().zip(*noise).map(|(&kernel, noise)| Variances { kernel, noise })
 }
 
 /// Why choosing among options stopped.

@@ -9,7 +9,9 @@ mod models;
 mod plans;
 mod refusals;
 mod report;
+
 mod reproduce;
+mod shards;
 mod support;
 mod transform;
 mod trust;

@@ -91,7 +91,8 @@ struct Header {
     kept: Vec<Option<usize>>,
 }
 
-const KIND: &str = "gram";
+/// The kind of the archive of a [`Gram`].
+pub const SUMS: &str = "gram";
 
 impl Gram {
     /// No rows yet, within [`DEFAULT_MEMORY_LIMIT`].
@@ -277,6 +278,41 @@ impl Gram {
         Ok(())
     }
 
+    /// The same sums with other numbers for the classes: class i becomes class `places[i]` of `classes`, of which the others have no rows.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for sums of numbers, and for places that are not one below `classes` for each class.
+    pub fn with_classes(&self, places: &[usize], classes: usize) -> Result<Self, Error> {
+        let wrong = |expected: String, received: String| Err(Error::invalid(Argument::Labels, expected, received));
+        let targets = match self.targets {
+            Targets::Classes(_) => Targets::Classes(classes),
+            Targets::ClassesApart(_) => Targets::ClassesApart(classes),
+            Targets::Values(_) => return wrong("sums of classes".to_owned(), "sums of numbers".to_owned()),
+        };
+        let before = self.targets.columns();
+        let mut taken = vec![false; classes];
+        let free = |&place: &usize| place < classes && !std::mem::replace(&mut taken[place], true);
+        if places.len() != before || !places.iter().all(free) {
+            return wrong(format!("{before} different numbers below {classes}"), format!("{places:?}"));
+        }
+        let mut other = Self::new_within(&self.recipe, targets, u64::MAX)?;
+        other.rows = self.rows;
+        for (to, from) in other.moments.chunks_exact_mut(classes + 1).zip(self.moments.chunks_exact(before + 1)) {
+            to[0] = from[0];
+            places.iter().zip(&from[1..]).for_each(|(&place, &sum)| to[place + 1] = sum);
+        }
+        for (class, &place) in places.iter().enumerate() {
+            other.target_sums[place] = self.target_sums[class];
+            other.target_squares[place] = self.target_squares[class];
+        }
+        if let Targets::ClassesApart(_) = targets {
+            places.iter().zip(&self.products).for_each(|(&place, products)| other.products[place] = products.clone());
+        } else {
+            other.products.clone_from(&self.products);
+        }
+        Ok(other)
+    }
+
     pub(crate) fn check_same(&self, other: &Self) -> Result<(), Error> {
         if other.recipe != self.recipe {
             let received = format!("{} seed {}", other.recipe.spec.method, other.recipe.spec.seed);
@@ -391,7 +427,7 @@ impl Gram {
         }
         let keeps = !kept.is_empty();
         let header = Header { recipe: self.recipe.clone(), targets: self.targets, rows: self.rows, kept };
-        let mut archive = Archive::new(KIND, &header);
+        let mut archive = Archive::new(SUMS, &header);
         if keeps {
             archive = archive.with_f32("rows", rows);
         }
@@ -407,7 +443,7 @@ impl Gram {
     /// # Errors
     /// [`Error::Archive`], and as [`Gram::new`] without a limit on memory beyond the bytes that are there.
     pub fn from_archive(mut archive: Archive) -> Result<Self, Error> {
-        let Header { recipe, targets, rows, kept } = archive.header(KIND)?;
+        let Header { recipe, targets, rows, kept } = archive.header(SUMS)?;
         targets.check()?;
         let (dim, columns, groups) = (recipe.spec.features, targets.columns(), targets.groups());
         if !kept.is_empty() && !matches!(targets, Targets::ClassesApart(_)) {

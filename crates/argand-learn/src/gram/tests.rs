@@ -176,7 +176,7 @@ fn kept_rows_of_other_numbers_are_errors() {
     let counts: Vec<_> = (0..5).map(|class| gram.kept(class).map(|kept| kept.len() / 60)).collect();
     let of = |targets: Targets, kept: Vec<Option<usize>>, rows: Vec<f32>| {
         let header = Header { recipe: recipe.clone(), targets, rows: 40, kept };
-        let archive = Archive::new(KIND, &header).with_f64("products", Vec::new()).with_f32("rows", rows);
+        let archive = Archive::new(SUMS, &header).with_f64("products", Vec::new()).with_f32("rows", rows);
         Gram::from_archive(archive).unwrap_err().to_string()
     };
     let with = |kept, rows| of(gram.targets, kept, rows);
@@ -225,4 +225,33 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     }
     let large = Recipe::from(Spec::polynomial(3).with_degree(2).with_features(1 << 31));
     assert!(matches!(Gram::new(&large, Targets::ClassesApart(1000)), Err(Error::TooLarge { .. })));
+}
+
+/// Classes in another order, with others among them: the sums of the same rows with their classes renamed.
+#[test]
+fn classes_may_be_counted_otherwise() {
+    let (rows, dim) = (40, 14);
+    let (recipe, features, labels) = problem(rows, dim, 3);
+    let table = Rows::new(&features, rows, dim).unwrap();
+    let places = [4, 0, 5];
+    let renamed: Vec<u32> = labels.iter().map(|&label| u32::try_from(places[label as usize]).unwrap()).collect();
+    for (before, after) in
+        [(Targets::Classes(3), Targets::Classes(6)), (Targets::ClassesApart(3), Targets::ClassesApart(6))]
+    {
+        let mut gram = Gram::new(&recipe, before).unwrap();
+        gram.update(table, Labels::Classes(&labels)).unwrap();
+        let mut want = Gram::new(&recipe, after).unwrap();
+        want.update(table, Labels::Classes(&renamed)).unwrap();
+        let got = gram.with_classes(&places, 6).unwrap();
+        assert_eq!((got.rows(), got.targets()), (want.rows(), want.targets()));
+        assert_eq!(got.target_sums(), want.target_sums());
+        assert_close(&got.products(), &want.products(), 1e-12);
+        for class in 0..6 {
+            assert_eq!(got.moments(class), want.moments(class));
+        }
+        for places in [&[0, 1][..], &[0, 1, 1], &[0, 1, 6]] {
+            assert!(gram.with_classes(places, 6).is_err());
+        }
+    }
+    assert!(Gram::new(&recipe, Targets::Values(1)).unwrap().with_classes(&[0], 2).is_err());
 }
