@@ -19,7 +19,8 @@ use crate::table::{self, Table};
 fn read_spec(text: &str) -> Result<Spec, Error> {
     let recipe = Recipe::from_json(text)?;
     if recipe.preparation.scaling() != Scaling::None || recipe.missing != Missing::Error {
-        let what = "it scales rows or replaces missing numbers; use it with the command line, or save a sketch without these";
+        let what =
+            "it scales rows or replaces missing numbers; use it with the command line, or save a sketch without these";
         return Err(Error::Spec(FileFault::Content(what.to_owned())));
     }
     Ok(recipe.spec)
