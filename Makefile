@@ -11,7 +11,7 @@ TORCH_VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argand/venv-$(shell \
 	($(PYTHON) --version; cat $(PACKAGE)/requirements.txt $(PACKAGE)/requirements-torch.txt) | sha256sum | cut -c 1-16)
 TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 
-.PHONY: demo data test test-rust test-kernels test-python test-torch test-gpu sanitize-gpu test-slow kernels bench-gpu wheel bench bench-python instructions figures paper clean
+.PHONY: demo data test test-rust test-kernels test-python test-torch test-gpu sanitize-gpu test-slow soundness kernels bench-gpu wheel bench bench-python instructions figures paper clean
 
 # The sketches at work on handwritten digits.
 demo:
@@ -108,6 +108,11 @@ test-slow: test-python
 		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
 	cd $(PACKAGE) && $(IN_VENV)python -m pytest --quiet -m slow
 	$(PYTHON) scripts/slips.py
+
+# The callers of unsafe code under valgrind, which knows no AVX-512: what is run is the code for AVX2 and older processors.
+soundness:
+	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="valgrind --quiet --error-exitcode=9" $(CARGO) test --locked --package argand --lib -- \
+		lanes:: simd:: memory:: transform::fwht projection::srht --test-threads 1
 
 # Times beside the alternatives and the limits of the machine, in one run of a few minutes. ARGS may name sections (fwht,
 # features, scaling, sparse, batches, gram, gp, threads) and include --docs, which writes tables and pictures to docs/.

@@ -72,6 +72,8 @@ class Suite:
         self.succeed("transform x.csv -o z.npy --features 8 --scaling standard --save-spec recipe.json")
         self.succeed("transform x.npy -o z.npy --features 8 --save-spec spec.json")
         self.succeed("fit x.npy --labels y.csv --model ridge -o model --features 8")
+        self.succeed("fit x.npy --labels y.csv --model ridge -o model1 --features 8 --seed 1")
+        self.succeed("fit x.npy --labels y.csv --model ridge -o model2 --features 16 --seed 2")
         softmax = "fit x.npy --labels y.csv --model softmax -o other --features 8 --epochs 2 --checkpoint state"
         self.succeed(softmax)
         self.succeed("transform x.csv -o x.parquet --features 4")
@@ -131,7 +133,7 @@ class Suite:
             "features as .csv": ("transform x.npy -o k.csv --features 16 --seed {} -q", ["k.csv"]),
             "features as .parquet": ("transform x.npy -o k.parquet --features 64 --seed {} -q", ["k.parquet"]),
             "models": ("fit x.npy --labels y.csv --model ridge -o k.model --features 64 --seed {} -q", ["k.model"]),
-            "predictions": ("predict model x.npy -o k.predicted.csv -q", ["k.predicted.csv"]),
+            "predictions": ("predict model{} x.npy -o k.predicted.csv -q", ["k.predicted.csv"]),
         }
         for what, (command, outputs) in writes.items():
             versions = []

@@ -76,7 +76,10 @@ impl AtomicFile {
     /// # Errors
     /// The system cannot write, for example for lack of space; the target is then unchanged.
     pub(crate) fn commit(self) -> Result<(), Failure> {
-        self.complete()?.place()
+        let folder = self.folder.clone();
+        self.complete()?.name()?.place()?;
+        sync_folder(&folder);
+        Ok(())
     }
 
     /// As [`commit`](Self::commit), together with a file that describes this one. All contents are on disk before anything changes;
@@ -86,16 +89,22 @@ impl AtomicFile {
     /// The system cannot write.
     pub(crate) fn commit_with(self, description: Option<Self>) -> Result<(), Failure> {
         let Some(description) = description else { return self.commit() };
+        let folders = [self.folder.clone(), description.folder.clone()];
         let (main, description) = (self.complete()?, description.complete()?);
-        let old = &description.target;
-        if old.exists() && !same_contents(old, &description.file) {
+        let changed = description.target.exists() && !same_contents(&description.target, &description.file);
+        let (main, description) = (main.name()?, description.name()?);
+        // From here on every step takes microseconds.
+        if changed {
+            let old = &description.target;
             fs::remove_file(old).map_err(|error| Failure::io(old, "replace", &error))?;
         }
         main.place()?;
-        description.place()
+        description.place()?;
+        folders.iter().for_each(|folder| sync_folder(folder));
+        Ok(())
     }
 
-    /// Writes everything to disk, under a temporary name.
+    /// Writes everything to disk.
     fn complete(self) -> Result<Complete, Failure> {
         let target = self.target.clone();
         let complete = || -> io::Result<Complete> {
@@ -104,36 +113,55 @@ impl AtomicFile {
                 file.set_permissions(replaced.permissions())?;
             }
             file.sync_all()?;
-            let name = match self.name {
-                Some(name) => name,
-                None => name_file(&file, &self.folder)?,
-            };
-            Ok(Complete { file, name, target: self.target, folder: self.folder })
+            Ok(Complete { file, name: self.name, target: self.target, folder: self.folder })
         };
         complete().map_err(|error| Failure::io(&target, "write", &error))
     }
 }
 
-/// A file that is on disk under a temporary name.
+/// A file that is on disk, with or without a temporary name.
 struct Complete {
     file: File,
-    name: TempPath,
+    name: Option<TempPath>,
     target: PathBuf,
     folder: PathBuf,
 }
 
 impl Complete {
+    /// Gives it a temporary name, if it has none.
+    fn name(self) -> Result<Named, Failure> {
+        let name = match self.name {
+            Some(name) => name,
+            None => name_file(&self.file, &self.folder).map_err(|error| Failure::io(&self.target, "write", &error))?,
+        };
+        Ok(Named { _file: self.file, name, target: self.target })
+    }
+}
+
+/// A file that is on disk under a temporary name.
+struct Named {
+    /// Held open, so that nobody sweeps it.
+    _file: File,
+    name: TempPath,
+    target: PathBuf,
+}
+
+impl Named {
     /// Gives it its name.
     fn place(self) -> Result<(), Failure> {
         let name = self.name.to_path_buf();
         let placed = self.name.persist(&self.target);
         temporary::forget(&name);
-        placed.map_err(|refused| Failure::io(&self.target, "write", &refused.error))?;
-        // The file is whole and in place; not every file system can sync a folder, and none needs to.
-        #[cfg(unix)]
-        let _ = File::open(&self.folder).and_then(|folder| folder.sync_all());
-        Ok(())
+        placed.map_err(|refused| Failure::io(&self.target, "write", &refused.error))
     }
+}
+
+/// The files are whole and in place; not every file system can sync a folder, and none needs to.
+fn sync_folder(folder: &Path) {
+    #[cfg(unix)]
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    #[cfg(not(unix))]
+    let _ = folder;
 }
 
 /// Whether a file has the contents of another, which is small.

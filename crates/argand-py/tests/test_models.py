@@ -72,7 +72,7 @@ def test_ridge_classifier(digits):
     scores = model.decision_function(X)
     assert scores.shape == (len(X), 10)
     np.testing.assert_array_equal(model.predict(X), scores.argmax(axis=1))
-    Z = argand.PolynomialSketch(3, n_components=600, random_state=0).fit_transform(X)
+    Z = argand.PolynomialSketch(3, coef0=1.0, n_components=600, random_state=0).fit_transform(X)
     theirs = Ridge(alpha=0.01).fit(Z[:1200], 2 * (y[:1200, None] == np.arange(10)) - 1)
     np.testing.assert_allclose(scores, theirs.predict(Z), atol=2e-3)
     binary = argand.RidgeClassifier(**KEYWORDS).fit(X, np.where(y < 5, "low", "high"))
@@ -277,7 +277,7 @@ def test_bad_targets(regression):
         with pytest.raises(ValueError, match=r"y: expected targets whose squares, .*, got larger ones; scale them"):
             argand.GPRegressor(n_components=10, **keywords).fit(X, y * 1e200)
     with pytest.raises(ValueError, match="X: expected rows whose features are not all zero"):
-        argand.GPRegressor(n_components=10).fit(0 * X, y)
+        argand.GPRegressor(coef0=0.0, n_components=10).fit(0 * X, y)
     with pytest.raises(ValueError, match=r"alpha: expected a positive number below 9e15 .*, got 1e300"):
         argand.GPClassifier(n_components=10, alpha=1e300).fit(X, y > 0)
     for keywords in ({"kernel_variance": 1e30}, {"kernel_variance": 1e30, "alpha": 1e-3}):
