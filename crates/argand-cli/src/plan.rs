@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use argand::plan::{Goal, Request};
-use argand::{Argument, Error, Method, Spec};
+use argand::{Argument, Error, Method, Polynomial, Spec};
 use indicatif::{HumanCount, ProgressBar};
 
 use crate::failure::Failure;
@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (None, features) => Goal::Features(features.unwrap_or(0)),
     };
     let mut inputs = Inputs::<f32>::open(&arguments.inputs, None, &[])?;
-    let (kernel, dims) = arguments.kernel.kernel(inputs.columns())?;
+    let (kernel, dims) = arguments.kernel.polynomial(inputs.columns())?;
     let mut request = Request::new(kernel, dims, goal);
     if !arguments.method.is_empty() {
         request.methods.clone_from(&arguments.method);
@@ -170,10 +170,13 @@ fn command(spec: &Spec, inputs: &[PathBuf]) -> String {
         let _ = write!(text, " {}", quoted(path));
     }
     let _ = write!(text, " -o z.npy --method {} --features {}", spec.method, spec.features);
+    let Some(Polynomial { degree, gamma, coef0 }) = spec.kernel.polynomial() else {
+        unreachable!("plans are about polynomial kernels")
+    };
     if inputs.len() == 1 {
-        let _ = write!(text, " --degree {}", spec.kernel.degree);
+        let _ = write!(text, " --degree {degree}");
     }
-    for (name, value, default) in [("gamma", spec.kernel.gamma, 1.0), ("coef0", spec.kernel.coef0, 0.0)] {
+    for (name, value, default) in [("gamma", gamma, 1.0), ("coef0", coef0, 0.0)] {
         if value != default {
             let _ = write!(text, " --{name} {value}");
         }

@@ -73,6 +73,7 @@ Examples:
   argand transform x.npy -o z.npy --degree 3 --features 2048 --gamma 0.5 --coef0 0.5
   argand transform train.parquet -o train-z.parquet --degree 3 --save-spec sketch.json
   argand transform test.csv -o test-z.csv --spec sketch.json        the same sketch, for other rows
+  argand transform x.npy -o z.npy --kernel gaussian --length-scale 4 --save-spec sketch.json
   argand transform image.npy text.npy audio.npy -o fused.npy        three inputs: their tensor product
   argand transform x.npy -o z.npy --features 8192 --device cuda     on a GPU";
 
@@ -94,7 +95,13 @@ fn run_in<T: Real + Element>(arguments: &Arguments) -> Result<(), Failure> {
     let mut inputs =
         Inputs::<T>::open(&arguments.inputs, saved.as_ref().map(|spec| ("spec", spec.inputs.as_slice())), &[])?;
     inputs.advise(", or use --dtype f64 if the file has a finite number there, too large for f32");
-    let spec = arguments.sketch.spec(saved, inputs.columns())?;
+    let mut spec = arguments.sketch.spec(saved, inputs.columns())?;
+    if spec.method.looks_at_rows() && spec.fit.is_none() {
+        // A pass over the rows first, for a sample to fit the method to.
+        let sample = Inputs::<T>::open(&arguments.inputs, None, &[])?.sample(None, spec.seed)?;
+        let fitted = sample.views().and_then(|views| spec.fit_to(&views, &arguments.sketch.fitting()));
+        spec = fitted.map_err(|error| Failure::argument(&error))?;
+    }
     let limit = arguments.memory_limit.saturating_mul(1 << 20);
     let wrong = |error: Error| match error {
         Error::TooLarge { .. } => Failure::Input(format!("{error} (--memory-limit)")),

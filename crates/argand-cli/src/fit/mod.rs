@@ -12,9 +12,11 @@ use argand_learn::{Preparation, PreparationFit, Recipe, Scaling};
 
 use crate::dataset::{Classes, Dataset, LabelSource, Part, Split, Task};
 use crate::failure::Failure;
+use crate::inputs::Reservoir;
 use crate::model::write_archive;
 use crate::on_threads;
 use crate::output::{self, AtomicFile};
+use crate::sketch::SketchArguments;
 pub(crate) use arguments::Arguments;
 use arguments::TaskKind;
 use work::Work;
@@ -79,8 +81,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         };
         let preparation = prepare(arguments.scaling, &training, dims, &task)?;
         let recipe = Recipe { preparation, spec: spec.clone() };
+        let recipe = fit_sketch(&arguments.sketch, recipe, &training, dims, &task)?;
         let pipeline = device.pipeline(&recipe).map_err(|error| Failure::argument(&error))?;
-        // Includes what was fitted for spherical random features.
+        // Includes what was fitted.
         let recipe = pipeline.recipe().clone();
         let work =
             Work { arguments, training: &training, validation: validation.as_ref(), dims, task, recipe, pipeline };
@@ -115,6 +118,29 @@ fn validation(arguments: &Arguments) -> Result<(Option<Part>, Option<PathBuf>), 
         }
         _ => Ok((None, Some(PathBuf::from(text)))),
     }
+}
+
+/// Fits a sketch that looks at rows to a sample of the scaled rows to train on, in a separate pass.
+fn fit_sketch(
+    arguments: &SketchArguments,
+    recipe: Recipe,
+    training: &Dataset<'_>,
+    dims: (&str, &[usize]),
+    task: &Task,
+) -> Result<Recipe, Failure> {
+    if !recipe.spec.method.looks_at_rows() || recipe.spec.fit.is_some() {
+        return Ok(recipe);
+    }
+    let mut reservoir = Reservoir::<f32>::new(dims.1, recipe.spec.seed);
+    let mut pass = training.pass(Some(dims), task, "sampling ")?;
+    let block_rows = pass.inputs().block_rows();
+    while pass.next(block_rows)? {
+        let added = pass.inputs().views().and_then(|views| reservoir.add(&views));
+        added.map_err(|error| pass.inputs().explain(error))?;
+    }
+    let sample = reservoir.finish();
+    let fitted = sample.views().and_then(|views| recipe.fit_to(&views, &arguments.fitting()));
+    fitted.map_err(|error| Failure::argument(&error))
 }
 
 /// Fits the scaling, in a separate pass if it depends on the rows.
