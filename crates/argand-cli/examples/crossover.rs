@@ -3,14 +3,14 @@
 //! `cargo run --release --package argand-cli --example crossover docs/crossover.svg`
 
 use argand::theory::variance::{Formula, PairStatistics};
-use argand::{Base, Field, Kernel, Method, Spec};
+use argand::{Base, Field, Method, Polynomial, Spec};
 use plotters::prelude::*;
 
 /// a/N and the variance of a CtR-Rademacher sketch over that of a real one, for x = (1, 1)/√2 and y = (cos θ, sin θ).
 fn ratio(degree: usize, angle: f64) -> Result<(f64, f64), argand::Error> {
-    let kernel = Kernel { degree, gamma: 1.0, coef0: 0.0 };
+    let kernel = Polynomial { degree, gamma: 1.0, coef0: 0.0 };
     let x = [0.5_f64.sqrt(); 2];
-    let pair = PairStatistics::new(kernel, &x, &[angle.cos(), angle.sin()])?;
+    let pair = PairStatistics::new(&kernel.into(), &x, &[angle.cos(), angle.sin()])?;
     let mut variances = [0.0; 2];
     for (variance, field) in variances.iter_mut().zip([Field::ComplexToReal, Field::Real]) {
         let spec = Spec::polynomial(2)

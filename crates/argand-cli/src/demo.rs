@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use argand::theory::kernel_error;
-use argand::{FeatureMap, Kernel, Method, Rows, RowsMut, Spec};
+use argand::{FeatureMap, Method, Rows, RowsMut, Spec};
 use argand_paper::figure::{Figure, Panel, Scale, Series, Style};
 use argand_paper::{Dataset, Part};
 
@@ -105,12 +105,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .iter()
         .flat_map(|&method| arguments.features.iter().map(move |&features| (method, features)))
         .map(|(method, features)| {
-            let mut spec = Spec::polynomial(data.columns())
+            let spec = Spec::polynomial(data.columns())
                 .with_degree(arguments.degree)
                 .with_features(features)
-                .with_method(method);
-            spec.kernel = Kernel { gamma: 0.5, coef0: 0.5, ..spec.kernel };
+                .with_method(method)
+                .with_gamma(0.5)
+                .with_coef0(0.5);
             spec.validate().map_err(|error| Failure::argument(&error))?;
+            if method.looks_at_rows() {
+                return Err(Failure::Input(format!("--method: expected one that does not look at rows, got {method}")));
+            }
             let bytes = (arguments.rows * size_of::<f32>()) as u64 * features as u64;
             if bytes > argand::DEFAULT_MEMORY_LIMIT {
                 let what = format!("{features} for {} rows take {bytes} bytes", arguments.rows);

@@ -29,8 +29,8 @@ impl Failure {
         Self::Input(match error {
             Error::Invalid { argument, expected, received } => {
                 let name = match argument {
-                    // Not an option: columns come from the files.
-                    Argument::InputDim => "IN".to_owned(),
+                    // Not an option: columns and rows come from the files.
+                    Argument::InputDim | Argument::Input(_) => "IN".to_owned(),
                     Argument::Methods => "--method".to_owned(),
                     other => format!("--{}", other.to_string().replace('_', "-")),
                 };

@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use argand::{Error, Field, FileFault, InputDims, Spec};
+use argand::fit::Fit;
+use argand::{Error, Field, FileFault, InputDims, Kernel, Polynomial, Spec};
 use argand_learn::online::{TRAINING, Trainer};
 use argand_learn::{Missing, Recipe, SUMS, Scaling};
 
@@ -129,15 +130,13 @@ pub(crate) fn bytes(count: u64) -> String {
 
 /// The kernel in mathematical notation.
 pub(crate) fn kernel(spec: &Spec) -> String {
-    let argand::Kernel { degree, gamma, coef0 } = spec.kernel;
-    let inner = |x: &str, y: &str| {
-        let gamma = if gamma == 1.0 { String::new() } else { format!("{gamma} ") };
-        let coef0 = if coef0 == 0.0 { String::new() } else { format!(" + {coef0}") };
-        format!("{gamma}<{x},{y}>{coef0}")
-    };
-    match spec.inputs {
-        InputDims::Same(_) => format!("({})^{degree}", inner("x", "y")),
-        InputDims::Distinct(_) => format!("product over the {degree} inputs of ({})", inner("x_i", "y_i")),
+    match (&spec.inputs, spec.kernel.polynomial()) {
+        (InputDims::Distinct(dims), Some(kernel)) => {
+            let factor = Kernel::from(Polynomial { degree: 1, ..kernel }).to_string();
+            let factor = factor.trim_end_matches("^1").replace("<x,y>", "<x_i,y_i>");
+            format!("product over the {} inputs of {factor}", dims.len())
+        }
+        _ => spec.kernel.to_string(),
     }
 }
 
@@ -155,6 +154,14 @@ fn describe(spec: &Spec) -> Result<Vec<(&'static str, String)>, argand::Error> {
         }
     };
     let memory = [spec.memory_bytes::<f32>()?, spec.memory_bytes::<f64>()?].map(bytes);
+    let layout = match &spec.fit {
+        Some(Fit::Maclaurin(allocation)) => {
+            let terms = allocation.terms.iter().map(|term| format!("{} for the power {}", term.features, term.degree));
+            let linear = allocation.linear.then(|| format!("{} linear", spec.inputs.as_slice()[0]));
+            linear.into_iter().chain(terms).collect::<Vec<_>>().join(", ")
+        }
+        _ => layout,
+    };
     Ok(vec![
         ("method", spec.method.to_string()),
         ("kernel", kernel(spec)),

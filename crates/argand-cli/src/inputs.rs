@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use argand::rng::{Purpose, Stream};
-use argand::{Argument, Error, Input, InputDims, Kernel, Rows, Scalar, SparseRows};
+use argand::{Argument, Error, Input, InputDims, Kernel, Polynomial, Rows, Scalar, SparseRows};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::blocks::{READ_BYTES, READ_ROWS, SAMPLE_BYTES, SAMPLE_ROWS};
@@ -15,22 +15,81 @@ use crate::table::{self, Block, Element, Reader};
 /// Options that describe a kernel.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct KernelArguments {
-    /// Degree of the kernel [default: 2; with several inputs, their number].
+    /// The kernel: polynomial, (G <x,y> + C)^P; gaussian, exp(-|x-y|^2 / (2 L^2));
+    /// exponential, exp(<x,y> / L^2); or series, the sum of A_n <x,y>^n.
+    #[arg(long, value_enum, value_name = "K", default_value_t = KernelName::Polynomial)]
+    kernel: KernelName,
+
+    /// Degree of a polynomial kernel [default: 2; with several inputs, their number].
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     degree: Option<usize>,
 
-    /// Factor of the inner product.
-    #[arg(long, value_name = "G", default_value_t = 1.0, allow_negative_numbers = true)]
-    gamma: f64,
+    /// Factor of the inner product in a polynomial kernel [default: 1]; 1 / (2 L^2) of a gaussian one.
+    #[arg(long, value_name = "G", allow_negative_numbers = true)]
+    gamma: Option<f64>,
 
-    /// Constant added to the inner product.
-    #[arg(long, value_name = "C", default_value_t = 0.0, allow_negative_numbers = true)]
-    coef0: f64,
+    /// Constant added to the inner product in a polynomial kernel [default: 0].
+    #[arg(long, value_name = "C", allow_negative_numbers = true)]
+    coef0: Option<f64>,
+
+    /// Length scale of a gaussian or exponential kernel, for example the median distance between rows.
+    #[arg(long, value_name = "L", allow_negative_numbers = true)]
+    length_scale: Option<f64>,
+
+    /// Coefficients of a series, from the constant on: A0,A1,A2...
+    #[arg(long, value_name = "A", value_delimiter = ',', allow_negative_numbers = true)]
+    coefficients: Vec<f64>,
+}
+
+/// The kernels by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum KernelName {
+    Polynomial,
+    Gaussian,
+    Exponential,
+    Series,
 }
 
 impl KernelArguments {
     /// The kernel of tables with these numbers of columns.
     pub(crate) fn kernel(&self, columns: &[usize]) -> Result<(Kernel, InputDims), Failure> {
+        let given = [
+            ("--degree", self.degree.is_some(), [KernelName::Polynomial; 2]),
+            ("--gamma", self.gamma.is_some(), [KernelName::Polynomial, KernelName::Gaussian]),
+            ("--coef0", self.coef0.is_some(), [KernelName::Polynomial; 2]),
+            ("--length-scale", self.length_scale.is_some(), [KernelName::Gaussian, KernelName::Exponential]),
+            ("--coefficients", !self.coefficients.is_empty(), [KernelName::Series; 2]),
+        ];
+        if let Some((name, ..)) = given.iter().find(|(_, given, kernels)| *given && !kernels.contains(&self.kernel)) {
+            return Err(Failure::Input(format!("{name}: not an option of this --kernel")));
+        }
+        let kernel = match (self.kernel, self.length_scale, self.gamma) {
+            (KernelName::Polynomial, ..) => {
+                let (kernel, inputs) = self.polynomial(columns)?;
+                return Ok((kernel.into(), inputs));
+            }
+            (KernelName::Gaussian, Some(_), Some(_)) => {
+                return Err(Failure::Input("--gamma: expected either this or --length-scale".to_owned()));
+            }
+            (KernelName::Gaussian, None, Some(gamma)) => Kernel::gaussian_of_gamma(gamma),
+            (KernelName::Gaussian, Some(length_scale), None) => Kernel::Gaussian { length_scale },
+            (KernelName::Exponential, Some(length_scale), _) => Kernel::Exponential { length_scale },
+            (KernelName::Gaussian | KernelName::Exponential, None, _) => {
+                return Err(Failure::Input("--length-scale: expected for this --kernel".to_owned()));
+            }
+            (KernelName::Series, ..) => Kernel::Series { coefficients: self.coefficients.clone() },
+        };
+        match columns {
+            [columns] => Ok((kernel, InputDims::Same(*columns))),
+            several => Err(Failure::Input(format!("IN: expected one file for this --kernel, got {}", several.len()))),
+        }
+    }
+
+    /// The polynomial kernel, for what is about it alone.
+    pub(crate) fn polynomial(&self, columns: &[usize]) -> Result<(Polynomial, InputDims), Failure> {
+        if self.kernel != KernelName::Polynomial {
+            return Err(Failure::Input("--kernel: expected polynomial for this command".to_owned()));
+        }
         let (implied, inputs) = match columns {
             [columns] => (self.degree.unwrap_or(2), InputDims::Same(*columns)),
             several => (several.len(), InputDims::Distinct(several.to_vec())),
@@ -39,7 +98,10 @@ impl KernelArguments {
             Some(degree) if degree != implied => {
                 Err(Failure::Input(format!("--degree: expected {implied}, one per input, got {degree}")))
             }
-            _ => Ok((Kernel { degree: implied, gamma: self.gamma, coef0: self.coef0 }, inputs)),
+            _ => {
+                let (gamma, coef0) = (self.gamma.unwrap_or(1.0), self.coef0.unwrap_or(0.0));
+                Ok((Polynomial { degree: implied, gamma, coef0 }, inputs))
+            }
         }
     }
 }
@@ -258,35 +320,69 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         explain::<T>(error, in_file, self.paths, self.advice)
     }
 
+    /// Rows of a sample.
+    pub(crate) fn sample_rows(&self) -> usize {
+        self.rows_within(SAMPLE_BYTES, 0, SAMPLE_ROWS)
+    }
+
     /// Reads all rows, or the first `limit` ones, and keeps a random sample of them.
     pub(crate) fn sample(mut self, limit: Option<usize>, seed: u64) -> Result<Sample<T>, Failure> {
-        let keep = self.rows_within(SAMPLE_BYTES, 0, SAMPLE_ROWS);
-        let mut stream = Stream::new(seed, Purpose::Sample, 1, 0);
-        let mut kept: Vec<Kept<T>> = self.columns.iter().map(|_| Kept::Nothing).collect();
+        let mut reservoir = Reservoir::new(&self.columns, self.sample_rows(), seed);
         let limit = limit.unwrap_or(usize::MAX);
-        let mut total = 0;
-        while total < limit {
-            let rows = self.next(keep.min(limit - total))?;
+        while reservoir.total < limit {
+            let rows = self.next(reservoir.keep.min(limit - reservoir.total))?;
             if rows == 0 {
                 break;
             }
             let views = self.views().map_err(|error| self.explain(error))?;
-            argand::check_finite(&views).map_err(|error| self.explain(error))?;
-            for row in 0..rows {
-                // Vitter's algorithm R: every row is equally likely to be kept.
-                let place = if total < keep {
-                    total
-                } else {
-                    stream.below(u32::try_from(total + 1).unwrap_or(u32::MAX)) as usize
-                };
-                total += 1;
-                if place < keep {
-                    kept.iter_mut().zip(&views).for_each(|(kept, view)| kept.put(place, view, row));
-                }
+            reservoir.add(&views).map_err(|error| self.explain(error))?;
+        }
+        Ok(reservoir.finish())
+    }
+}
+
+/// A random sample of rows that come block by block.
+pub(crate) struct Reservoir<T> {
+    kept: Vec<Kept<T>>,
+    columns: Vec<usize>,
+    stream: Stream,
+    keep: usize,
+    total: usize,
+}
+
+impl<T: Scalar> Reservoir<T> {
+    /// An empty sample of `keep` rows.
+    pub(crate) fn new(columns: &[usize], keep: usize, seed: u64) -> Self {
+        Self {
+            kept: columns.iter().map(|_| Kept::Nothing).collect(),
+            columns: columns.to_vec(),
+            stream: Stream::new(seed, Purpose::Sample, 1, 0),
+            keep,
+            total: 0,
+        }
+    }
+
+    /// Takes the next block of rows into account.
+    pub(crate) fn add(&mut self, views: &[Input<'_, T>]) -> Result<(), Error> {
+        argand::check_finite(views)?;
+        for row in 0..views.first().map_or(0, Input::rows) {
+            // Vitter's algorithm R: every row is equally likely to be kept.
+            let place = if self.total < self.keep {
+                self.total
+            } else {
+                self.stream.below(u32::try_from(self.total + 1).unwrap_or(u32::MAX)) as usize
+            };
+            self.total += 1;
+            if place < self.keep {
+                self.kept.iter_mut().zip(views).for_each(|(kept, view)| kept.put(place, view, row));
             }
         }
-        let blocks = kept.into_iter().map(Kept::into_block).collect();
-        Ok(Sample { blocks, columns: self.columns.clone(), rows: total.min(keep), total })
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> Sample<T> {
+        let blocks = self.kept.into_iter().map(Kept::into_block).collect();
+        Sample { blocks, columns: self.columns, rows: self.total.min(self.keep), total: self.total }
     }
 }
 

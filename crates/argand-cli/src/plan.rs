@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use argand::plan::{Goal, Request};
-use argand::{Argument, Error, Method, OwnedRows, Spec};
+use argand::{Argument, Error, Method, OwnedRows, Polynomial, Spec};
 use indicatif::{HumanCount, ProgressBar};
 
 use crate::failure::Failure;
@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (None, features) => Goal::Features(features.unwrap_or(0)),
     };
     let prepared = arguments.tables.open::<f32>(&arguments.inputs, None)?;
-    let (kernel, dims) = arguments.kernel.kernel(prepared.inputs.columns())?;
+    let (kernel, dims) = arguments.kernel.polynomial(prepared.inputs.columns())?;
     let recipe = prepared.recipe(Spec::new(dims.clone()).with_kernel(kernel));
     let mut inputs = prepared.inputs;
     let mut request = Request::new(kernel, dims, goal);
@@ -175,10 +175,13 @@ fn command(spec: &Spec, arguments: &Arguments) -> String {
         let _ = write!(text, " {}", quoted(&path.display().to_string()));
     }
     let _ = write!(text, " -o z.npy --method {} --features {}", spec.method, spec.features);
+    let Some(Polynomial { degree, gamma, coef0 }) = spec.kernel.polynomial() else {
+        unreachable!("plans are about polynomial kernels")
+    };
     if inputs.len() == 1 {
-        let _ = write!(text, " --degree {}", spec.kernel.degree);
+        let _ = write!(text, " --degree {degree}");
     }
-    for (name, value, default) in [("gamma", spec.kernel.gamma, 1.0), ("coef0", spec.kernel.coef0, 0.0)] {
+    for (name, value, default) in [("gamma", gamma, 1.0), ("coef0", coef0, 0.0)] {
         if value != default {
             let _ = write!(text, " --{name} {value}");
         }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use argand::{Method, Spec};
+use argand::fit::{Fitting, Selection};
+use argand::{Base, Field, Method, ProductMethod, Shape, Spec};
 use argand_learn::Recipe;
 
 use crate::failure::Failure;
@@ -15,14 +16,20 @@ pub(crate) struct SketchArguments {
     #[command(flatten)]
     kernel: KernelArguments,
 
-    /// Number of real output columns.
-    #[arg(long, value_name = "D", default_value_t = 1024, allow_negative_numbers = true)]
-    features: usize,
+    /// Number of real output columns [default: 1024; for exact, all monomials].
+    #[arg(long, value_name = "D", allow_negative_numbers = true)]
+    features: Option<usize>,
 
-    /// How to sketch: srf, or `[craft-][hierarchical-|chain-][ctr-|complex-]BASE`, where
-    /// BASE is one of gaussian, rademacher, product-srht, tensor-srht and tensor-sketch.
-    #[arg(long, value_name = "M", default_value = "ctr-product-srht")]
-    method: Method,
+    /// How to sketch: `[craft-][hierarchical-|chain-][ctr-|complex-]BASE`, where BASE is one of gaussian,
+    /// rademacher, product-srht, tensor-srht and tensor-sketch; srf; exact (all monomials). For any kernel:
+    /// `maclaurin-` and one of the above, or nystrom; for gaussian ones also rff, orf and sorf
+    /// [default: ctr-product-srht; maclaurin-ctr-product-srht for other kernels].
+    #[arg(long, value_name = "M")]
+    method: Option<Method>,
+
+    /// How nystrom selects its landmarks: uniform, leverage or pivoted (by randomly pivoted Cholesky).
+    #[arg(long, value_name = "S", default_value = "pivoted")]
+    landmarks: Selection,
 
     /// Features before the down-projection of a craft- method [default: 32768].
     #[arg(long, value_name = "E", allow_negative_numbers = true)]
@@ -36,7 +43,10 @@ pub(crate) struct SketchArguments {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["degree", "features", "method", "craft_dim", "gamma", "coef0", "seed"]
+        conflicts_with_all = [
+            "kernel", "degree", "features", "method", "landmarks", "craft_dim", "gamma", "coef0", "length_scale",
+            "coefficients", "seed"
+        ]
     )]
     spec: Option<PathBuf>,
 }
@@ -57,21 +67,29 @@ impl SketchArguments {
         self.spec.as_deref().map(read_recipe).transpose()
     }
 
+    /// How to fit a method that looks at rows.
+    pub(crate) fn fitting(&self) -> Fitting {
+        Fitting::default().with_selection(self.landmarks)
+    }
+
     /// The saved sketch, or the described one for tables with these numbers of columns.
     pub(crate) fn spec(&self, saved: Option<&Recipe>, columns: &[usize]) -> Result<Spec, Failure> {
         if let Some(recipe) = saved {
             return Ok(recipe.spec.clone());
         }
         let (kernel, inputs) = self.kernel.kernel(columns)?;
-        let mut method = self.method;
+        let plain =
+            ProductMethod { base: Base::ProductSrht, field: Field::ComplexToReal, shape: Shape::Flat, craft: None };
+        let default = if kernel.polynomial().is_some() { Method::Product(plain) } else { Method::Maclaurin(plain) };
+        let mut method = self.method.unwrap_or(default);
         if let Some(craft_dim) = self.craft_dim {
             if method.craft().is_none() {
                 return Err(Failure::Input(format!("--craft-dim: expected a craft- method, got {method}")));
             }
             method = method.with_craft_dim(craft_dim);
         }
-        let spec =
-            Spec::new(inputs).with_kernel(kernel).with_features(self.features).with_method(method).with_seed(self.seed);
+        let mut spec = Spec::new(inputs).with_kernel(kernel).with_method(method).with_seed(self.seed);
+        spec.features = self.features.or(spec.exact_features()).unwrap_or(1024);
         spec.validate().map_err(|error| Failure::argument(&error))?;
         Ok(spec)
     }

@@ -74,6 +74,7 @@ Examples:
   argand transform x.npy -o z.npy --degree 3 --features 2048 --gamma 0.5 --coef0 0.5
   argand transform train.parquet -o train-z.parquet --degree 3 --save-spec sketch.json
   argand transform test.csv -o test-z.csv --spec sketch.json        the same sketch, for other rows
+  argand transform x.npy -o z.npy --kernel gaussian --length-scale 4 --save-spec sketch.json
   argand transform image.npy text.npy audio.npy -o fused.npy        three inputs: their tensor product
   argand transform x.npy -o z.npy --features 8192 --device cuda     on a GPU";
 
@@ -94,7 +95,15 @@ fn run_in<T: Real + Element>(arguments: &Arguments) -> Result<(), Failure> {
     }
     let mut prepared = arguments.rows.open::<T>(&arguments.inputs, saved.as_ref())?;
     let spec = arguments.sketch.spec(saved.as_ref(), prepared.inputs.columns())?;
-    let recipe = prepared.recipe(spec.clone());
+    let mut recipe = prepared.recipe(spec);
+    if recipe.spec.method.looks_at_rows() && recipe.spec.fit.is_none() {
+        // A pass over the rows first, for a sample to fit the method to.
+        let sample =
+            arguments.rows.open::<T>(&arguments.inputs, saved.as_ref())?.inputs.sample(None, recipe.spec.seed)?;
+        let fitted = sample.views().and_then(|views| recipe.fit_to(&views, &arguments.sketch.fitting()));
+        recipe = fitted.map_err(|error| Failure::argument(&error))?;
+    }
+    let spec = recipe.spec.clone();
     let inputs = &mut prepared.inputs;
     inputs.advise(", or use --dtype f64 if the file has a finite number there, too large for f32");
     let limit = arguments.rows.table.limit();

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use argand::fit::Fitting;
 use argand::verify::{Comparison, Effort, Verification, z_bound};
 use argand::{Argument, Error, Method, OwnedRows, Spec};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
@@ -92,7 +93,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => {
             let (kernel, dims) = arguments.kernel.kernel(inputs.columns())?;
             let spec = |&method: &Method| {
-                Spec::new(dims.clone()).with_kernel(kernel).with_features(arguments.features).with_method(method)
+                Spec::new(dims.clone())
+                    .with_kernel(kernel.clone())
+                    .with_features(arguments.features)
+                    .with_method(method)
             };
             arguments.method.iter().map(spec).collect()
         }
@@ -125,7 +129,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let views = scaled.as_ref().map_or(views, |tables| tables.iter().map(OwnedRows::view).collect());
         let one = |spec: &Spec| {
             bar.set_message(spec.method.to_string());
-            let report = argand::verify::verify(spec, &views, &effort).map_err(wrong);
+            // A method that looks at rows is fitted to the sample; a saved one is as it was.
+            let spec = if spec.fit.is_some() { Ok(spec.clone()) } else { spec.fit_to(&views, &Fitting::default()) };
+            let report = spec.and_then(|spec| argand::verify::verify(&spec, &views, &effort)).map_err(wrong);
             bar.inc(1);
             report
         };

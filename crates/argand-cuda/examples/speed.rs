@@ -85,7 +85,7 @@ impl Case {
             .with_features(self.features)
             .with_method(self.method.parse()?);
         if self.method == "srf" {
-            (spec.kernel.gamma, spec.kernel.coef0) = (0.5, 0.5);
+            spec = spec.with_gamma(0.5).with_coef0(0.5);
         }
         Ok(CudaSketch::new(device, &spec.draw()?)?)
     }

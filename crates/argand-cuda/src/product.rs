@@ -29,6 +29,12 @@ pub(crate) struct Product {
     widest: usize,
 }
 
+/// √γ and √ν of the kernel, which is polynomial for every product of projections.
+pub(crate) fn roots(spec: &Spec) -> [f64; 2] {
+    let kernel = spec.kernel.polynomial().unwrap_or_else(|| unreachable!("products sketch polynomial kernels"));
+    [kernel.gamma.sqrt(), kernel.coef0.sqrt()]
+}
+
 /// Memory of one block of rows, cut from one buffer.
 struct Cut {
     next: View,
@@ -87,7 +93,7 @@ impl Product {
             inputs: spec.inputs.clone(),
             outputs,
             features: spec.features,
-            roots: [spec.kernel.gamma.sqrt(), spec.kernel.coef0.sqrt()],
+            roots: roots(spec),
             fourier: transforms.then(|| Fourier::new::<T>(device, outputs)).transpose()?,
             widest,
         })

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "views of own device buffers")]
 
-use argand::{Base, Error, FeatureMap, Groups, InputDims, Kernel, Method, Rows, RowsMut, Scalar, Spec};
+use argand::{Base, Error, FeatureMap, Groups, InputDims, Method, Polynomial, Rows, RowsMut, Scalar, Spec};
 use argand_cuda::{Algebra, Buffer, CudaSketch, Device, DeviceRows, Element, Real};
 use half::{bf16, f16};
 
@@ -29,9 +29,10 @@ fn numbers<T: Scalar>(seed: u64, count: usize) -> Vec<T> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Every method, with small CRAFT maps.
+/// Every method that runs on a GPU, with small CRAFT maps.
 fn methods() -> Vec<Method> {
-    Method::all().into_iter().map(|method| method.with_craft_dim(64)).collect()
+    let products = Method::products().into_iter().map(|product| Method::Product(product).with_craft_dim(64));
+    products.chain([Method::Spherical]).collect()
 }
 
 /// Whether the features have to be the processor's to the last bit.
@@ -50,7 +51,7 @@ fn cases() -> Vec<Case> {
         let shapes = [(7, 32, 1, 5), (33, 40, 2, 9), (100, 64, 3, 17), (20, 96, 4, 3), (64, 50, 3, 6)];
         for (dim, features, degree, rows) in shapes {
             let mut spec = Spec::polynomial(dim).with_degree(degree).with_features(features).with_method(method);
-            spec.kernel = Kernel { gamma: 0.5, coef0: if number % 2 == 0 { 0.25 } else { 0.0 }, degree };
+            spec.kernel = Polynomial { gamma: 0.5, coef0: if number % 2 == 0 { 0.25 } else { 0.0 }, degree }.into();
             spec = spec.with_seed(number as u64);
             if spec.validate().is_ok() {
                 cases.push(Case { spec, rows });
@@ -58,7 +59,7 @@ fn cases() -> Vec<Case> {
         }
         let dims = [5, 40, 17];
         let mut spec = Spec::tensor_product(&dims).with_features(48).with_method(method).with_seed(3);
-        spec.kernel.coef0 = 0.5;
+        spec = spec.with_coef0(0.5);
         if spec.validate().is_ok() {
             cases.push(Case { spec, rows: 11 });
         }
@@ -90,7 +91,7 @@ fn cases() -> Vec<Case> {
     {
         for method in ["product-srht", "ctr-product-srht"] {
             let mut spec = Spec::polynomial(dim).with_degree(degree).with_features(features);
-            spec.kernel.gamma = 1.0 / dim as f64;
+            spec = spec.with_gamma(1.0 / dim as f64);
             cases.push(Case { spec: spec.with_method(method.parse().expect("a method")), rows: 9 });
         }
     }
@@ -128,11 +129,11 @@ fn tensor_sketches() -> Vec<Case> {
                 [(5, 0.0, 1, 1), (100, 0.25, 2, 600), (1000, 0.0, 3, 5), (3000, 0.5, 4, 2)]
             {
                 let mut spec = with(Spec::polynomial(dim));
-                spec.kernel = Kernel { gamma: 0.5, coef0, degree };
+                spec.kernel = Polynomial { gamma: 0.5, coef0, degree }.into();
                 cases.push(Case { spec, rows });
             }
             let mut spec = with(Spec::tensor_product(&[40, 300, 17]));
-            spec.kernel.coef0 = 0.5;
+            spec = spec.with_coef0(0.5);
             cases.push(Case { spec, rows: 7 });
         }
     }
@@ -168,8 +169,7 @@ fn compare<T: Real>(tolerance: f64) {
         let tables = tables::<T>(&spec, rows);
         let inputs = views(&spec, &tables, rows);
         let want = drawn.sketch::<T>().expect("a sketch").transform(&inputs).expect("features");
-        let name =
-            format!("{} {:?} D = {} p = {} {rows} rows", spec.method, spec.inputs, spec.features, spec.kernel.degree);
+        let name = format!("{} {:?} D = {} {} {rows} rows", spec.method, spec.inputs, spec.features, spec.kernel);
         let mut sketch = CudaSketch::<T>::new(&device, &drawn).expect("a sketch on the device");
         fused += usize::from(sketch.is_fused());
         let cotangent = numbers::<T>(9, rows * spec.features);

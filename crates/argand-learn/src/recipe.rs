@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use argand::draw::Drawn;
+use argand::fit::Fitting;
 use argand::{Argument, Error, FeatureMap, FileFault, Input, OwnedRows, Rows, RowsMut, Scalar, Spec};
 use serde::{Deserialize, Serialize};
 
@@ -158,6 +159,25 @@ impl Recipe {
         }
         file.recipe.validate()?;
         Ok(file.recipe)
+    }
+
+    /// The same recipe with its sketch fitted to a sample of raw rows, if its method [looks at rows](argand::Method::looks_at_rows) and was not fitted yet.
+    ///
+    /// # Errors
+    /// As [`Spec::fit_to`], and [`Error::Invalid`] if the preparation is for other tables.
+    pub fn fit_to<T: Scalar>(&self, inputs: &[Input<'_, T>], fitting: &Fitting) -> Result<Self, Error> {
+        if !self.spec.method.looks_at_rows() || self.spec.fit.is_some() {
+            return Ok(self.clone());
+        }
+        let dims = self.spec.inputs.as_slice();
+        self.preparation.check(dims)?;
+        argand::check_shapes(dims, inputs)?;
+        let inputs = argand::checked(inputs)?;
+        let spec = match self.preparation.apply(&inputs)? {
+            None => self.spec.fit_to(&inputs, fitting)?,
+            Some(scaled) => self.spec.fit_to(&scaled.iter().map(OwnedRows::view).collect::<Vec<_>>(), fitting)?,
+        };
+        Ok(self.clone().with_spec(spec))
     }
 
     /// Draws the sketch for this processor.
@@ -397,6 +417,26 @@ mod tests {
                 let size = gradient.iter().fold(0.0_f64, |most, slope| most.max(slope.abs()));
                 assert!((slope - gradient[at]).abs() < 1e-6 * size, "{scaling} {at}: {slope} {}", gradient[at]);
             }
+        }
+    }
+
+    /// A sketch that looks at rows sees them as the pipeline will: scaled. Its fit travels with the recipe.
+    #[test]
+    fn sketches_are_fitted_to_scaled_rows() {
+        let inputs = [Rows::new(&X, 4, 3).unwrap().into()];
+        for method in ["maclaurin-ctr-product-srht", "nystrom"] {
+            let mut fit = PreparationFit::new(Scaling::Standard, &[3]);
+            fit.update(&inputs).unwrap();
+            let spec = Spec::gaussian(3, 2.0).with_features(4).with_method(method.parse().unwrap());
+            let recipe = Recipe::new(fit.finish().unwrap(), spec.clone());
+            assert!(recipe.pipeline::<f64>().unwrap_err().to_string().starts_with("fit: "));
+            let fitted = recipe.fit_to(&inputs, &Fitting::default()).unwrap();
+            let scaled = recipe.preparation.apply(&inputs).unwrap().unwrap();
+            assert_eq!(fitted.spec, spec.fit_to(&[scaled[0].view()], &Fitting::default()).unwrap());
+            assert_ne!(fitted.spec, spec.fit_to(&inputs, &Fitting::default()).unwrap());
+            assert_eq!(fitted.fit_to(&inputs, &Fitting::default()).unwrap(), fitted);
+            assert_eq!(serde_json::from_str::<Recipe>(&serde_json::to_string(&fitted).unwrap()).unwrap(), fitted);
+            assert_eq!(fitted.pipeline::<f64>().unwrap().transform(&inputs).unwrap().len(), 16);
         }
     }
 

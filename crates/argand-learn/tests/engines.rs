@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use argand::draw::Drawn;
-use argand::{Error, FeatureMap, Input, Kernel, Rows, Spec};
+use argand::{Error, FeatureMap, Input, Polynomial, Rows, Spec};
 use argand_learn::{
     Engine, EngineSketch, Factors, GpClassifier, GpOptions, GpRegressor, Gram, Labels, Model, Pipeline, PreparationFit,
     Recipe, Ridge, Scaling, Sums, Targets, Variances, read_model,
@@ -129,7 +129,7 @@ fn compare(engine: &Arc<dyn Engine>, tolerance: f64) {
         [("ctr-product-srht", Scaling::Unit), ("tensor-sketch", Scaling::None), ("srf", Scaling::Unit)]
     {
         let mut spec = Spec::polynomial(COLUMNS).with_features(150).with_method(method.parse().unwrap());
-        spec.kernel = Kernel { gamma: 0.5, coef0: 0.5, degree: 2 };
+        spec.kernel = Polynomial { gamma: 0.5, coef0: 0.5, degree: 2 }.into();
         let recipe = Recipe::new(PreparationFit::new(scaling, &[COLUMNS]).finish().unwrap(), spec);
         let (here, there) = (recipe.pipeline::<f32>().unwrap(), recipe.pipeline_with(engine).unwrap());
         assert!(here.engine().is_none() && there.engine().is_some());

@@ -10,7 +10,7 @@ mod data;
 use std::time::Instant;
 
 use argand::rng::{Purpose, Stream};
-use argand::{Input, Kernel, Rows, Spec};
+use argand::{Input, Polynomial, Rows, Spec};
 use argand_learn::{
     GpClassifier, GpOptions, Gram, Labels, POSTERIOR_SAMPLES, PreparationFit, Recipe, Scaling, Targets, largest,
     mean_negative_log_likelihood,
@@ -59,7 +59,7 @@ fn spec(columns: usize, degree: usize, features: usize, method: &str, seed: u64)
         .with_features(features)
         .with_method(method.parse().unwrap())
         .with_seed(seed);
-    spec.kernel = Kernel { degree, gamma: 0.5, coef0: 0.5 };
+    spec.kernel = Polynomial { degree, gamma: 0.5, coef0: 0.5 }.into();
     spec
 }
 

@@ -4,7 +4,7 @@
 
 use argand::rng::{Purpose, Stream};
 use argand::theory::kernel_matrix;
-use argand::{Advice, Argument, Error, FileFault, Kernel, Rows, Spec};
+use argand::{Advice, Argument, Error, FileFault, Polynomial, Rows, Spec};
 use argand_learn::{
     Archive, ClassTargets, ExactGp, GpClassifier, GpOptions, GpPrediction, GpRegressor, Gram, Labels, Model, Pipeline,
     Preparation, PreparationFit, Recipe, Ridge, RidgePath, Scaling, Targets, Variances, largest,
@@ -27,9 +27,9 @@ const DIM: usize = 25;
 fn problem(rows: usize) -> Problem {
     let mut stream = Stream::new(4, Purpose::Sample, 7, 0);
     let x: Vec<f64> = (0..rows * 4).map(|_| 2.0 * stream.uniform() - 1.0).collect();
-    let kernel = Kernel { degree: 2, gamma: 0.5, coef0: 0.5 };
+    let kernel = Polynomial { degree: 2, gamma: 0.5, coef0: 0.5 };
     let mut spec = Spec::polynomial(4).with_degree(2).with_features(DIM).with_method("gaussian".parse().unwrap());
-    spec.kernel = kernel;
+    spec.kernel = kernel.into();
     let (mut features, mut targets, mut classes) = (vec![], vec![], vec![]);
     for row in x.chunks(4) {
         let extended: Vec<f64> = row.iter().chain(&[1.0]).map(|value| value * 0.5_f64.sqrt()).collect();
@@ -456,7 +456,7 @@ fn long_rows_are_learnt_from_as_short_ones() {
 #[test]
 fn noise_is_found_among_redundant_features() {
     let mut spec = Spec::polynomial(4).with_degree(2).with_features(400);
-    spec.kernel.coef0 = 1.0;
+    spec = spec.with_coef0(1.0);
     let recipe = Recipe::from(spec);
     let mut stream = Stream::new(5, Purpose::Sample, 7, 0);
     let x: Vec<f32> = (0..600 * 4).map(|_| (stream.uniform() - 0.5) as f32).collect();
@@ -510,7 +510,7 @@ fn sketches_converge_to_the_exact_process() {
     let preparation = fit.finish().unwrap();
     let spec = |features: usize, seed: u64| {
         let mut spec = Spec::polynomial(64).with_degree(3).with_features(features).with_seed(seed);
-        spec.kernel = Kernel { degree: 3, gamma: 0.5, coef0: 0.5 };
+        spec.kernel = Polynomial { degree: 3, gamma: 0.5, coef0: 0.5 }.into();
         spec
     };
     // Prepared by hand for the exact kernel.

@@ -496,7 +496,7 @@ mod tests {
             }
         }
         // Fields, shapes and CRAFT keep the colour of their base.
-        for method in Method::all() {
+        for method in Method::products().into_iter().map(Method::Product) {
             let base = method.base().map_or(method, |base| Method::flat(base, Field::ComplexToReal));
             assert_eq!(Style::of(method).colour, Style::of(base).colour, "{method}");
         }

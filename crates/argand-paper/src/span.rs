@@ -89,7 +89,7 @@ impl<'a> Spanned<'a> {
         // A real sketch has any number of features.
         let method = "rademacher".parse()?;
         let mut spec = recipe.spec.clone().with_features(basis.columns).with_method(method);
-        spec.spherical = None;
+        spec.fit = None;
         Ok(spec.into())
     }
 
@@ -147,9 +147,10 @@ fn largest_loss(pipeline: &Pipeline<f32>, input: Rows<'_, f32>, basis: &Basis) -
 
 /// The dimension r to learn in for this many rows, where that pays.
 pub(crate) fn dimensions(spec: &Spec, rows: usize) -> Option<usize> {
-    let variables = spec.inputs.as_slice()[0] + usize::from(spec.kernel.coef0 > 0.0);
+    let kernel = spec.kernel.polynomial()?;
+    let variables = spec.inputs.as_slice()[0] + usize::from(kernel.coef0 > 0.0);
     let most = spec.features / 4;
-    let dim = monomials(variables, spec.kernel.degree).map_or(most, |dim| dim.min(most));
+    let dim = monomials(variables, kernel.degree).map_or(most, |dim| dim.min(most));
     (spec.features >= MANY && rows >= 2 * dim).then_some(dim)
 }
 
@@ -168,7 +169,7 @@ mod tests {
     fn problem(degree: usize, features: usize, method: &str) -> (Pipeline<f32>, Vec<f32>) {
         let mut spec =
             Spec::polynomial(4).with_degree(degree).with_features(features).with_method(method.parse().unwrap());
-        (spec.kernel.gamma, spec.kernel.coef0) = (0.5, 0.5);
+        spec = spec.with_gamma(0.5).with_coef0(0.5);
         let mut stream = Stream::new(1, Purpose::Sample, 0, 0);
         let rows = (0..ROWS * 4).map(|_| f32::from_f64(stream.complex_normal().0)).collect();
         (Recipe::from(spec).pipeline::<f32>().unwrap(), rows)

@@ -21,7 +21,7 @@ mod _argand {
     #[pymodule_export]
     use crate::model::{Gram, Model};
     #[pymodule_export]
-    use crate::sketch::{Sketch, spec};
+    use crate::sketch::{Sketch, exact_features, fit_spec, spec};
     #[pymodule_export]
     use crate::theory::{
         advantage, expected_error, guarantee, kernel_error, moment_constant, moments, plan, spectral_error,

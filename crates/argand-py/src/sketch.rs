@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use argand::{Base, Error, FeatureMap, FileFault, InputDims, Kernel, Method, RowsMut, Scalar, Spec};
+use argand::fit::Fitting;
+use argand::{Base, Error, FeatureMap, FileFault, InputDims, Kernel, Method, Polynomial, RowsMut, Scalar, Spec};
 use argand_learn::blocks::feature_rows;
 use argand_learn::{Missing, Recipe, Scaling};
 use numpy::{Element, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
@@ -29,9 +30,11 @@ fn read_spec(text: &str) -> Result<Spec, Error> {
 /// How long a block of rows may take between checks for Python's signals.
 const BLOCK_TIME: Duration = Duration::from_millis(200);
 
-/// The JSON of a spec, from keywords; `dims` has one entry, or one per factor of a product of `distinct` tables.
+/// The JSON of a spec, from keywords; `dims` has one entry, or one per factor of a product of `distinct` tables. The kernel is polynomial, unless a
+/// `length_scale` (of a Gaussian kernel, or an `exponential` one) or `coefficients` are given.
 #[pyfunction]
-#[pyo3(signature = (*, dims, distinct, degree, gamma, coef0, n_components, method, craft_dim, seed))]
+#[pyo3(signature = (*, dims, distinct, degree=2, gamma=1.0, coef0=0.0, n_components, method, craft_dim, seed,
+                    length_scale=None, exponential=false, coefficients=None))]
 #[allow(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn spec(
     dims: Vec<usize>,
@@ -43,6 +46,9 @@ pub(crate) fn spec(
     method: &str,
     craft_dim: usize,
     seed: u64,
+    length_scale: Option<f64>,
+    exponential: bool,
+    coefficients: Option<Vec<f64>>,
 ) -> PyResult<String> {
     let mut method: Method = method.parse().map_err(value_error)?;
     method = method.with_craft_dim(craft_dim);
@@ -50,10 +56,52 @@ pub(crate) fn spec(
         [dim] if !distinct => InputDims::Same(dim),
         _ => InputDims::Distinct(dims),
     };
-    let kernel = Kernel { degree, gamma, coef0 };
+    let kernel = match (coefficients, length_scale) {
+        (Some(coefficients), _) => Kernel::Series { coefficients },
+        (None, Some(length_scale)) if exponential => Kernel::Exponential { length_scale },
+        (None, Some(length_scale)) => Kernel::Gaussian { length_scale },
+        (None, None) => Polynomial { degree, gamma, coef0 }.into(),
+    };
     let spec = Spec::new(inputs).with_kernel(kernel).with_features(n_components).with_method(method).with_seed(seed);
     spec.validate().map_err(value_error)?;
     Ok(spec.to_json())
+}
+
+/// The number of exact features of a polynomial kernel, if they can be computed.
+#[pyfunction]
+pub(crate) fn exact_features(dim: usize, degree: usize, gamma: f64, coef0: f64) -> Option<usize> {
+    Spec::polynomial(dim).with_kernel(Polynomial { degree, gamma, coef0 }).with_method(Method::Exact).exact_features()
+}
+
+/// The JSON of a spec fitted to rows, if its method looks at them. There are as many landmarks as different rows, if those are fewer.
+#[pyfunction]
+pub(crate) fn fit_spec<'py>(
+    py: Python<'py>,
+    spec: &str,
+    table: Bound<'py, PyAny>,
+    selection: &str,
+    threads: Option<usize>,
+) -> PyResult<String> {
+    let spec = Spec::from_json(spec).map_err(value_error)?;
+    let fitting = Fitting::default().with_selection(selection.parse().map_err(value_error)?).or_fewer();
+    let tables = [table];
+    let fitted = if table::is_single(&tables) {
+        fitted::<f32>(py, spec, &tables, fitting, threads)
+    } else {
+        fitted::<f64>(py, spec, &tables, fitting, threads)
+    };
+    Ok(fitted?.to_json())
+}
+
+fn fitted<'py, T: Precision>(
+    py: Python<'py>,
+    spec: Spec,
+    tables: &[Bound<'py, PyAny>],
+    fitting: Fitting,
+    threads: Option<usize>,
+) -> PyResult<Spec> {
+    let rows = table::owned::<T>(tables)?;
+    interruptible(py, threads, move || spec.fit_to(&table::inputs(&rows)?, &fitting))?.map_err(value_error)
 }
 
 /// A spec, and its sketches in single and double precision once needed. Pickled as its spec.
@@ -234,13 +282,16 @@ impl Blocks {
     /// A first guess: a few milliseconds even for dense weights.
     fn new(spec: &Spec, threads: usize) -> Self {
         let (columns, projected) = (spec.inputs.as_slice().iter().sum::<usize>(), spec.outputs());
-        let dense = matches!(spec.method.base(), None | Some(Base::Gaussian | Base::Rademacher));
+        // Nyström's features, Fourier features and spherical ones are dense; sums are not, as a rule.
+        let dense = matches!(spec.method.base(), None | Some(Base::Gaussian | Base::Rademacher))
+            && !matches!(spec.method, Method::Maclaurin(_) | Method::Exact);
         let work = if dense {
             columns.saturating_mul(projected)
         } else {
             columns.saturating_add(projected).saturating_mul(32)
         };
-        let rows = (1_usize << 27) / work.saturating_mul(spec.kernel.degree).max(1);
+        let factors = spec.kernel.polynomial().map_or(8, |kernel| kernel.degree);
+        let rows = (1_usize << 27) / work.saturating_mul(factors).max(1);
         Self { rows: rows.saturating_mul(threads).max(16 * threads) }
     }
 

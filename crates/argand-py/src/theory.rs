@@ -4,7 +4,7 @@ use argand::plan::{Goal, Plan, Request};
 use argand::theory::bounds::{self, Guarantee, Order};
 use argand::theory::variance::{Formula, PairStatistics, gaussian_advantage, rademacher_advantage};
 use argand::theory::{self, Sampling, Source};
-use argand::{Argument, Base, Error, InputDims, Kernel, Method, Rows, Scalar, Spec};
+use argand::{Argument, Base, Error, InputDims, Kernel, Method, Polynomial, Rows, Scalar, Spec};
 use numpy::{Element, IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray2};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -16,7 +16,7 @@ use crate::table::{inputs, is_single, owned};
 /// Rows of f64, one per pair.
 type Pairs<'py> = PyReadonlyArray2<'py, f64>;
 
-fn statistics(kernel: Kernel, x: &Pairs<'_>, y: &Pairs<'_>) -> PyResult<Vec<PairStatistics>> {
+fn statistics(kernel: &Kernel, x: &Pairs<'_>, y: &Pairs<'_>) -> PyResult<Vec<PairStatistics>> {
     let [rows, columns] = [x.dims()[0], x.dims()[1]];
     let [other_rows, other_columns] = [y.dims()[0], y.dims()[1]];
     if (rows, columns) != (other_rows, other_columns) {
@@ -39,7 +39,7 @@ pub(crate) fn moments<'py>(
 ) -> PyResult<Option<[Bound<'py, PyArray1<f64>>; 3]>> {
     let spec = Spec::from_json(spec).map_err(value_error)?;
     let Some(formula) = Formula::of(&spec).map_err(value_error)? else { return Ok(None) };
-    let tables = x.iter().zip(&y).map(|(x, y)| statistics(spec.kernel, x, y)).collect::<PyResult<Vec<_>>>()?;
+    let tables = x.iter().zip(&y).map(|(x, y)| statistics(&spec.kernel, x, y)).collect::<PyResult<Vec<_>>>()?;
     let pairs = tables.iter().map(Vec::len).min().unwrap_or(0);
     let moments: Vec<_> =
         (0..pairs).map(|pair| formula.moments(&tables.iter().map(|table| table[pair]).collect::<Vec<_>>())).collect();
@@ -59,8 +59,9 @@ pub(crate) fn advantage<'py>(
 ) -> PyResult<Bound<'py, PyArray1<f64>>> {
     let spec = Spec::from_json(spec).map_err(value_error)?;
     let formula = if spec.method.base() == Some(Base::Gaussian) { gaussian_advantage } else { rademacher_advantage };
-    let pairs = statistics(spec.kernel, &x, &y)?;
-    let advantages: Vec<f64> = pairs.iter().map(|pair| formula(pair, spec.kernel.degree, spec.features)).collect();
+    let pairs = statistics(&spec.kernel, &x, &y)?;
+    let degree = spec.kernel.polynomial().map_or(1, |kernel| kernel.degree);
+    let advantages: Vec<f64> = pairs.iter().map(|pair| formula(pair, degree, spec.features)).collect();
     Ok(advantages.into_pyarray(py))
 }
 
@@ -214,7 +215,7 @@ pub(crate) fn plan(
         [dim] if !distinct => InputDims::Same(dim),
         _ => InputDims::Distinct(dims),
     };
-    let mut request = Request::new(Kernel { degree, gamma, coef0 }, inputs, goal);
+    let mut request = Request::new(Polynomial { degree, gamma, coef0 }, inputs, goal);
     if let Some(methods) = methods {
         let parse = |method: &String| {
             method.parse().map_err(|error| match error {

@@ -4,7 +4,7 @@
 
 use argand::plan::{Goal, Request, plan};
 use argand::theory::{Sampling, expected_error, kernel_error};
-use argand::{FeatureMap, InputDims, Kernel, Rows, Spec};
+use argand::{FeatureMap, InputDims, Polynomial, Rows, Spec};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A sample of the rows is enough for planning. These have no negative numbers, like counts or pixels.
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     // The other way round: request an error of 5 %. Every method is predicted on the sample and timed on this machine.
-    let kernel = Kernel { degree: 3, gamma: 1.0, coef0: 0.0 };
+    let kernel = Polynomial { degree: 3, gamma: 1.0, coef0: 0.0 };
     let request = Request::new(kernel, InputDims::Same(columns), Goal::Error(0.05));
     let plan = plan(&request, &inputs, |step| println!("{step} ..."))?;
     let best = plan.best().ok_or("no method reaches this error")?;

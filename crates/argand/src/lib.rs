@@ -1,4 +1,4 @@
-//! Random features for polynomial kernels and tensor products: rows of numbers in, `D` real features out.
+//! Random features for polynomial kernels and tensor products, Gaussian kernels and power series: rows of numbers in, `D` real features out.
 //!
 //! Inner products of features approximate
 //!
@@ -23,12 +23,11 @@
 //! # When not to
 //!
 //! * **Few columns.** If all products of degree p are no more than the features you would ask for, compute them: they are exact. 16 columns have
-//!   136 products of degree 2 and 816 of degree 3. [`plan`](plan::plan) counts them, as [`Plan::exact_features`](plan::Plan::exact_features).
+//!   136 products of degree 2 and 816 of degree 3: the method `exact`. [`plan`](plan::plan) counts them, as [`Plan::exact_features`](plan::Plan::exact_features).
 //! * **Few rows.** With a few thousand of them, the exact kernel fits into memory, and there is nothing to approximate.
 //! * **Few features, and data that lie close to a low-dimensional space.** Random features have an error of order 1/√D on any data. Nyström's
-//!   method looks at the data, and with a few hundred features it is then often better.
-//! * **High degree.** The variance of flat products grows exponentially with the degree. From degree 3 on, try `hierarchical-` and `chain-` methods.
-//! * **A Gaussian kernel**, or any other that is not a polynomial.
+//!   method looks at the data, and with a few hundred features it is then often better: the method `nystrom`.
+//! * **High degree.** The variance of flat products grows exponentially with the degree. From degree 3 on, try `hierarchical-`, `chain-` and `maclaurin-` methods.
 //!
 //! # From a spec to features
 //!
@@ -157,12 +156,13 @@
 //! | word | meaning |
 //! |---|---|
 //! | degree p, dimension d, features D | as in the paper. *Features* always counts the real output columns |
-//! | [kernel](Kernel) | `(gamma <x, y> + coef0)^degree`, with scikit-learn's names |
+//! | [kernel](Kernel) | `(gamma <x, y> + coef0)^degree`, with scikit-learn's names; or a Gaussian, an exponential, a power series |
 //! | [base](Base) | what one projection is made of: `gaussian`, `rademacher`, `product-srht`, `tensor-srht`, `tensor-sketch` |
 //! | [field](Field) | which numbers it computes with: real, `complex-`, or `ctr-`: complex inside, \[Re…, Im…\] outside |
 //! | [shape](Shape) | how p projections combine: flat, `hierarchical-` (a tree) or `chain-` |
 //! | craft | up to E features first, then down to D by one more projection; `craft-` |
 //! | [method](Method) | the name of a combination, used everywhere: `ctr-product-srht`, `hierarchical-ctr-product-srht`, `srf`, … |
+//! | [fit](fit) | what a method finds out about rows before it is drawn: for `maclaurin-` and `nystrom` |
 //! | [seed](Spec::with_seed), [stream](rng) | where the random numbers come from; one stream per purpose and factor |
 //!
 //! The default is `ctr-product-srht`: fast, and accurate at low degree.
@@ -180,6 +180,7 @@
 
 pub mod draw;
 mod error;
+pub mod fit;
 pub mod interop;
 mod lanes;
 mod map;
@@ -201,7 +202,9 @@ pub use error::{Advice, Argument, Cause, DeviceFault, Error, FileFault};
 pub use map::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
 pub use rows::{Groups, Indices, Input, OwnedRows, Rows, RowsMut, SparseRows, check_finite, check_shapes, checked};
 pub use scalar::Scalar;
-pub use spec::{Base, Field, InputDims, Kernel, Method, ProductMethod, Shape, Spec, json_checksum};
+pub use spec::{
+    Base, Field, Frequencies, InputDims, Kernel, Method, Polynomial, ProductMethod, Shape, Spec, json_checksum,
+};
 
 /// The examples of the README, run as tests.
 #[cfg(doctest)]

@@ -60,6 +60,10 @@ pub enum Purpose {
     Buckets,
     /// The lengths of the frequencies of spherical random features.
     Radii,
+    /// The seeds of the terms of a Maclaurin sum; the factor is the degree.
+    Terms,
+    /// The choice of Nyström's landmarks. They are part of the spec: drawing does not depend on it.
+    Landmarks,
     /// Samples of the rows of a table; no sketch depends on it.
     Sample,
     /// Draws of latent functions behind class probabilities; no sketch depends on it.
@@ -77,6 +81,8 @@ impl Purpose {
             Self::Rows => b"rows\0\0\0\0\0\0\0\0\0\0\0\0",
             Self::Buckets => b"buckets\0\0\0\0\0\0\0\0\0",
             Self::Radii => b"radii\0\0\0\0\0\0\0\0\0\0\0",
+            Self::Terms => b"terms\0\0\0\0\0\0\0\0\0\0\0",
+            Self::Landmarks => b"landmarks\0\0\0\0\0\0\0",
             Self::Sample => b"sample\0\0\0\0\0\0\0\0\0\0",
             Self::Posterior => b"posterior\0\0\0\0\0\0\0",
             Self::Shuffle => b"shuffle\0\0\0\0\0\0\0\0\0",

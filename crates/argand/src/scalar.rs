@@ -8,7 +8,7 @@ use std::ops::{Add, AddAssign, Mul, MulAssign, Neg, Sub};
 use pulp::Arch;
 
 use crate::draw::{self, Drawn};
-use crate::map::{Cosine, Map, Product};
+use crate::map::{Cosine, Fourier as FourierMap, Maclaurin, Map, Monomials, Nystrom, Product};
 use crate::simd::Vector;
 use crate::transform::fft::Fourier;
 
@@ -73,6 +73,10 @@ macro_rules! scalar {
                 match &drawn.map {
                     draw::Map::Product(product) => Box::new(Product::new(&drawn.spec, product, arch)),
                     draw::Map::Cosine(cosine) => Box::new(Cosine::new(cosine, arch)),
+                    draw::Map::Fourier(fourier) => Box::new(FourierMap::new(fourier, arch)),
+                    draw::Map::Maclaurin(terms) => Box::new(Maclaurin::new(&drawn.spec, terms, arch)),
+                    draw::Map::Nystrom(nystrom) => Box::new(Nystrom::new(&drawn.spec, nystrom, arch)),
+                    draw::Map::Exact => Box::new(Monomials::new(&drawn.spec, arch)),
                 }
             }
         }
@@ -105,3 +109,15 @@ macro_rules! scalar {
 
 scalar!(f32);
 scalar!(f64);
+
+/// ⟨x, y⟩ in eight sums, always in the same order.
+pub(crate) fn dot(x: &[f64], y: &[f64]) -> f64 {
+    let mut sums = [0.0; 8];
+    let ((x, rest_x), (y, rest_y)) = (x.as_chunks::<8>(), y.as_chunks::<8>());
+    for (x, y) in x.iter().zip(y) {
+        for (sum, (x, y)) in sums.iter_mut().zip(x.iter().zip(y)) {
+            *sum += x * y;
+        }
+    }
+    sums.iter().sum::<f64>() + rest_x.iter().zip(rest_y).map(|(x, y)| x * y).sum::<f64>()
+}

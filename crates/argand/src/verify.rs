@@ -3,10 +3,11 @@
 use rayon::prelude::*;
 
 use crate::error::{Argument, Error};
+use crate::fit::Fit;
 use crate::map::FeatureMap;
 use crate::rows::{Input, OwnedRows};
 use crate::scalar::Scalar;
-use crate::spec::{Field, Method, Shape, Spec};
+use crate::spec::{Field, Frequencies, Method, Shape, Spec};
 use crate::theory::variance::{Moments, power, variance};
 use crate::theory::{choose_rows, kernel_matrix};
 
@@ -117,7 +118,14 @@ impl Verification {
 
     fn sketches_for(&self, factor: f64, real: f64, complex: f64, more: f64) -> usize {
         let (field, shape) = (self.spec.method.field(), self.spec.method.shape());
-        let degree = self.spec.kernel.degree;
+        // Features other than products are bounded, or have the tails of the highest power of a sum.
+        let (degree, shape) = match (self.spec.method, &self.spec.fit) {
+            (Method::Maclaurin(product), Some(Fit::Maclaurin(allocation))) => {
+                (allocation.terms.last().map_or(1, |term| term.degree), Some(product.shape))
+            }
+            (Method::Product(_), _) => (self.spec.factors().degree, shape),
+            _ => (1, shape),
+        };
         let degree = if shape == Some(Shape::Flat) { degree } else { degree.min(3) };
         let ratio = if field.is_complex() { complex } else { real };
         let needed = factor * (power(ratio, degree) / self.spec.outputs() as f64 + more);
@@ -129,7 +137,11 @@ impl Verification {
     /// Whether the method is known to be biased; its means are then reported but not tested.
     #[must_use]
     pub fn is_biased(&self) -> bool {
-        self.spec.method == Method::Spherical
+        // A sum leaves out powers; structured frequencies are nearly Gaussian.
+        matches!(
+            self.spec.method,
+            Method::Spherical | Method::Nystrom | Method::Maclaurin(_) | Method::Fourier(Frequencies::Structured)
+        )
     }
 
     /// The z-score furthest from 0.

@@ -4,36 +4,10 @@
 
 mod common;
 
-use argand::{Base, Error, FeatureMap, Field, Input, InputDims, Method, Rows, RowsMut, Scalar, Sketch, Spec};
+use argand::fit::Fit;
+use argand::{Base, Error, FeatureMap, Field, Input, InputDims, Method, Rows, RowsMut, Spec};
 use common::*;
 use proptest::prelude::*;
-
-fn pool(threads: usize) -> rayon::ThreadPool {
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap()
-}
-
-/// The suite that every map runs: a row has the same features whatever the threads, blocks and neighbouring rows.
-fn conforms<T: Scalar>(map: &dyn FeatureMap<T>, tables: &[Vec<T>]) {
-    let dims = map.input_dims();
-    let rows = tables[0].len() / dims[0];
-    let whole = pool(1).install(|| transform(map, tables));
-    assert_eq!(whole.len(), rows * map.output_dim());
-    for threads in [2, 3] {
-        assert!(pool(threads).install(|| transform(map, tables)) == whole, "{threads} threads");
-    }
-    // One row alone, and the rows in reverse order.
-    for row in [0, rows / 2, rows - 1] {
-        let alone: Vec<Vec<T>> = tables.iter().zip(dims).map(|(t, &dim)| t[row * dim..][..dim].to_vec()).collect();
-        assert!(transform(map, &alone) == whole[row * map.output_dim()..][..map.output_dim()], "row {row} alone");
-    }
-    let reversed: Vec<Vec<T>> =
-        tables.iter().zip(dims).map(|(t, &dim)| t.rchunks_exact(dim).flatten().copied().collect()).collect();
-    let back: Vec<T> = transform(map, &reversed).rchunks_exact(map.output_dim()).flatten().copied().collect();
-    assert!(back == whole, "reversed rows");
-    // No rows, no features, no error.
-    let none: Vec<Vec<T>> = tables.iter().map(|_| vec![]).collect();
-    assert_eq!(transform(map, &none), []);
-}
 
 #[test]
 fn features_do_not_depend_on_threads_blocks_or_neighbours() {
@@ -71,7 +45,7 @@ fn spherical_features_equal_the_oracle() {
     use argand::rng::{Purpose, Stream};
     for (dim, features) in [(1, 2), (2, 6), (5, 8), (17, 40)] {
         let sketch = srf(dim, 3, features).with_seed(8).sketch::<f64>().unwrap();
-        let fit = sketch.spec().spherical.clone().unwrap();
+        let Some(Fit::Spherical(fit)) = sketch.spec().fit.clone() else { panic!("srf is fitted") };
         let m = features / 2;
         let radii = fit.radii(m, &mut Stream::new(8, Purpose::Radii, 0, 0));
         let x = uniform(5, dim, -3.0, 4.0);
@@ -103,10 +77,10 @@ fn spherical_fits_are_saved() {
     assert_eq!(transform(&again, std::slice::from_ref(&x)), transform(&sketch, std::slice::from_ref(&x)));
     // Fits of another kernel are refused, and so are kernels that srf does not support and rows without direction.
     let mut other = saved.clone();
-    other.kernel.degree = 5;
+    other = other.with_degree(5);
     assert!(message(other.sketch::<f64>()).contains("spherical"));
     let mut other = saved.clone();
-    other.kernel.gamma = 1.0;
+    other = other.with_gamma(1.0);
     assert!(message(other.sketch::<f64>()).contains("gamma"));
     assert!(message(srf(9, 4, 9).sketch::<f64>()).contains("even"));
     assert!("ctr-srf".parse::<Method>().is_err());
@@ -129,39 +103,6 @@ fn f32_agrees_with_f64() {
     }
 }
 
-/// The adjoint of one sketch against central differences of ⟨g, Φ(x)⟩, in every coordinate.
-fn check_gradient(spec: &Spec, rows: usize) {
-    let sketch: Sketch<f64> = spec.sketch().unwrap();
-    let dims = sketch.input_dims().to_vec();
-    let mut tables: Vec<Vec<f64>> =
-        dims.iter().zip(1..).map(|(&dim, seed)| uniform(seed, rows * dim, -1.0, 1.0)).collect();
-    let cotangent = uniform(9, rows * spec.features, -1.0, 1.0);
-    let mut gradients: Vec<Vec<f64>> = tables.iter().map(|table| vec![f64::NAN; table.len()]).collect();
-    {
-        let inputs: Vec<Input<'_, f64>> = tables.iter().zip(&dims).map(|(t, &dim)| dense(t, dim).into()).collect();
-        let mut out: Vec<RowsMut<'_, f64>> =
-            gradients.iter_mut().zip(&dims).map(|(g, &dim)| RowsMut::new(g, rows, dim).unwrap()).collect();
-        sketch.vjp_into(&inputs, dense(&cotangent, spec.features), &mut out).unwrap();
-    }
-    let value = |tables: &[Vec<f64>]| -> f64 {
-        transform(&sketch, tables).iter().zip(&cotangent).map(|(feature, g)| feature * g).sum()
-    };
-    let step = 1e-5;
-    for table in 0..tables.len() {
-        for at in 0..tables[table].len() {
-            let x = tables[table][at];
-            tables[table][at] = x + step;
-            let above = value(&tables);
-            tables[table][at] = x - step;
-            let below = value(&tables);
-            tables[table][at] = x;
-            let (got, want) = (gradients[table][at], (above - below) / (2.0 * step));
-            // Rounding of the difference is about 1e-16 / step times the size of the sum, truncation about step².
-            assert!((got - want).abs() < 1e-7 * (1.0 + want.abs()), "{spec:?} [{table}][{at}]: {got} {want}");
-        }
-    }
-}
-
 #[test]
 fn spherical_gradients_match_finite_differences() {
     check_gradient(&srf(5, 3, 14), 2);
@@ -179,7 +120,7 @@ fn gradients_match_finite_differences() {
         ] {
             for (gamma, coef0) in [(1.0, 0.0), (0.5, 0.7)] {
                 let mut spec = spec_for(&inputs, degree, 14, method);
-                (spec.kernel.gamma, spec.kernel.coef0) = (gamma, coef0);
+                spec = spec.with_gamma(gamma).with_coef0(coef0);
                 check_gradient(&spec, 2);
             }
         }
@@ -254,7 +195,7 @@ proptest! {
                         gamma in 0.0..1e3_f64, coef0 in 0.0..1e3_f64, which: prop::sample::Index, distinct: bool) {
         let mut spec = if distinct { Spec::tensor_product(&vec![dim; degree]).with_features(2 * half) } else { Spec::polynomial(dim).with_degree(degree).with_features(2 * half) };
         spec = spec.with_seed(seed).with_method(*which.get(&methods()));
-        (spec.kernel.gamma, spec.kernel.coef0) = (gamma, coef0);
+        spec = spec.with_gamma(gamma).with_coef0(coef0);
         spec.method = spec.method.with_craft_dim(2 * half + 6);
         prop_assert_eq!(Spec::from_json(&spec.to_json()), Ok(spec.clone()));
         let named: Method = spec.method.to_string().parse().unwrap();
@@ -404,7 +345,7 @@ fn values_are_stable() {
                 .with_features(4)
                 .with_method(Method::flat(base, field))
                 .with_seed(2024);
-            spec.kernel.coef0 = 1.0;
+            spec = spec.with_coef0(1.0);
             let got = transform(&spec.sketch::<f64>().unwrap(), &[x.to_vec()]);
             assert_eq!(got, want, "{}", spec.method);
         }

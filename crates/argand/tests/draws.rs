@@ -111,7 +111,7 @@ fn matrices_are_those_of_the_streams() {
     for method in methods() {
         for (dim, degree, features) in [(1, 1, 2), (5, 3, 14), (8, 4, 16), (33, 2, 50)] {
             let mut spec = Spec::polynomial(dim).with_degree(degree).with_features(features).with_method(method);
-            (spec.kernel.coef0, spec.seed) = (0.5, 2024);
+            spec = spec.with_coef0(0.5).with_seed(2024);
             for (number, mut projection) in projections(&spec).into_iter().enumerate() {
                 projection.draw.transformed = false;
                 if let Some(want) = independent(projection.draw) {

@@ -105,7 +105,7 @@ fn compare<T: Scalar>(rows: usize) {
         for method in methods() {
             for (gamma, coef0) in [(1.0, 0.0), (0.4, 1.5), (0.0, 2.0)] {
                 let mut spec = spec_for(&inputs, degree, features, method).with_seed(11);
-                (spec.kernel.gamma, spec.kernel.coef0) = (gamma, coef0);
+                spec = spec.with_gamma(gamma).with_coef0(coef0);
                 let sketch = spec.sketch::<T>().unwrap();
                 let tables: Vec<Vec<f64>> = inputs
                     .as_slice()

@@ -15,7 +15,7 @@ use argand::plan::{Goal, Request, plan};
 use argand::rng::{Purpose, Stream};
 use argand::theory::variance::Formula;
 use argand::theory::{Sampling, Source, expected_error, kernel_error};
-use argand::{Base, FeatureMap, Field, Kernel, Method, Shape, Spec};
+use argand::{Base, FeatureMap, Field, Method, Polynomial, Shape, Spec};
 use common::data::{self, folder, mean_and_error};
 use common::dense;
 use rayon::prelude::*;
@@ -86,7 +86,7 @@ impl Data {
                     .with_features(features)
                     .with_method(method)
                     .with_seed(seed);
-                spec.kernel = Kernel { gamma: 0.5, coef0: 0.5, degree };
+                spec.kernel = Polynomial { gamma: 0.5, coef0: 0.5, degree }.into();
                 let inputs = [dense(&rows, self.columns).into()];
                 let features = spec.sketch::<f32>().unwrap().transform(&inputs).unwrap();
                 kernel_error(&spec, &inputs, dense(&features, spec.features)).unwrap()
@@ -220,7 +220,7 @@ fn compare_with_predictions(
             for method in Method::all().into_iter().filter(|&method| wanted(degree, method)) {
                 let mut spec =
                     Spec::polynomial(data.columns).with_degree(degree).with_features(512).with_method(method);
-                spec.kernel = Kernel { gamma: 0.5, coef0: 0.5, degree };
+                spec.kernel = Polynomial { gamma: 0.5, coef0: 0.5, degree }.into();
                 let same_as_flat = degree <= 2 && method.shape() != Some(Shape::Flat);
                 if same_as_flat || Formula::of(&spec).unwrap().is_none() {
                     continue;
@@ -280,7 +280,7 @@ fn plans_reach_their_targets() {
     for (name, data) in samples() {
         let inputs = [dense(&data.values, data.columns).into()];
         for (degree, target) in [(2, 0.05), (3, 0.1), (3, 0.05), (7, 0.2)] {
-            let kernel = Kernel { gamma: 0.5, coef0: 0.5, degree };
+            let kernel = Polynomial { gamma: 0.5, coef0: 0.5, degree };
             let request = Request::new(kernel, argand::InputDims::Same(data.columns), Goal::Error(target));
             let plan = plan(&request, &inputs, |_| {}).unwrap();
             let best = plan.best().unwrap_or_else(|| panic!("{name} {degree} {target}: {plan:?}"));

@@ -9,7 +9,7 @@
 mod common;
 
 use argand::theory::variance::{Moments, PairStatistics, rademacher_advantage};
-use argand::{Base, Field, Input, InputDims, Kernel, Method, Rows, Shape, Spec};
+use argand::{Base, Field, Input, InputDims, Kernel, Method, Polynomial, Rows, Shape, Spec};
 use common::*;
 use rayon::prelude::*;
 
@@ -102,11 +102,12 @@ fn run(base: Base) {
 
 fn run_method(method: Method, cases: &[(InputDims, usize, usize)]) {
     for &(ref inputs, degree, features) in cases {
-        for (low, kernel) in
-            [(0.0, Kernel { degree, gamma: 1.0, coef0: 0.0 }), (-1.0, Kernel { degree, gamma: 0.7, coef0: 0.3 })]
-        {
+        for (low, kernel) in [
+            (0.0, Polynomial { degree, gamma: 1.0, coef0: 0.0 }),
+            (-1.0, Polynomial { degree, gamma: 0.7, coef0: 0.3 }),
+        ] {
             let mut spec = spec_for(inputs, degree, features, method);
-            spec.kernel = kernel;
+            spec.kernel = kernel.into();
             let pairs = pairs(inputs, low);
             let result = check(truth_of(&spec, &pairs), &estimates(&spec, &pairs));
             assert!(result.is_ok(), "{spec:?}: {}", result.unwrap_err());
@@ -182,7 +183,7 @@ fn spherical() {
     for (dim, degree, features) in [(3, 2, 8), (16, 3, 12), (5, 7, 20)] {
         let spec = srf(dim, degree, features);
         let fitted = spec.sketch::<f64>().unwrap().spec().clone();
-        let fit = fitted.spherical.clone().unwrap();
+        let Some(argand::fit::Fit::Spherical(fit)) = fitted.fit.clone() else { panic!("srf is fitted") };
         let pairs = pairs(&spec.inputs, -1.0);
         let unit = |x: &[f64]| {
             let norm = x.iter().map(|x| x * x).sum::<f64>().sqrt();
@@ -193,6 +194,66 @@ fn spherical() {
         let truth = Truth { mean: fit.kernel(distance), second: None };
         assert_eq!(check(truth, &estimates(&fitted, &pairs)), Ok(()), "{dim} {degree}");
         assert!((truth.mean - fit.target(distance)).abs() <= fit.max_error * (1.0 + 1e-9));
+    }
+}
+
+/// Sums of sketches: the mean is the kernel up to the powers left out, and variances add up. Independent frequencies have their closed form; orthogonal ones
+/// the right mean, and a lower variance.
+#[test]
+fn sums_and_frequencies() {
+    use argand::fit::Fitting;
+    let rows = uniform(21, 40 * 6, -0.5, 1.0);
+    let fit = |spec: Spec| spec.fit_to(&[dense(&rows, 6).into()], &Fitting::default()).unwrap();
+    let exponential = Kernel::Exponential { length_scale: 1.3 };
+    let gaussian = Kernel::Gaussian { length_scale: 1.3 };
+    let polynomial: Kernel = Polynomial { degree: 4, gamma: 0.5, coef0: 0.7 }.into();
+    for (method, kernel, features) in [
+        ("maclaurin-ctr-product-srht", &exponential, 64),
+        ("maclaurin-ctr-product-srht", &gaussian, 48),
+        ("maclaurin-product-srht", &polynomial, 40),
+        ("maclaurin-ctr-gaussian", &gaussian, 64),
+        ("maclaurin-rademacher", &exponential, 5),
+        ("maclaurin-ctr-tensor-sketch", &polynomial, 32),
+        ("rff", &gaussian, 8),
+        ("rff", &gaussian, 20),
+    ] {
+        let spec = fit(Spec::polynomial(6)
+            .with_kernel(kernel.clone())
+            .with_features(features)
+            .with_method(method.parse().unwrap()));
+        let pairs = pairs(&spec.inputs, -0.5);
+        let [x, y] = [&pairs[0][0][..], &pairs[0][1][..]];
+        let moments = argand::theory::variance::variance(&spec, &[x], &[y]).unwrap().unwrap();
+        let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+        let exact = kernel.value(dot(x, y), dot(x, x) + dot(y, y));
+        // What is left out is small beside the deviation, or there are too few features for it.
+        assert!((moments.mean - exact).abs() < moments.variance.sqrt(), "{method} {kernel}: {moments:?} {exact}");
+        let estimates = estimates(&spec, &pairs);
+        let truth = Truth { mean: moments.mean, second: Some(moments) };
+        assert_eq!(check(truth, &estimates), Ok(()), "{method} {kernel} {features}");
+        // A sum whose terms all had the same seed, or one that is scaled wrongly, would not pass.
+        let scaled: Vec<Complex> = estimates.iter().map(|&(re, im)| (1.1 * re, im)).collect();
+        assert!(check(truth, &scaled).is_err());
+    }
+    for (method, dim) in [("orf", 6), ("sorf", 16), ("sorf", 6)] {
+        let spec =
+            Spec::polynomial(dim).with_kernel(gaussian.clone()).with_features(16).with_method(method.parse().unwrap());
+        let pairs = pairs(&spec.inputs, -0.5);
+        let independent = spec.clone().with_method("rff".parse().unwrap());
+        let [x, y] = [&pairs[0][0][..], &pairs[0][1][..]];
+        let moments = argand::theory::variance::variance(&independent, &[x], &[y]).unwrap().unwrap();
+        let estimates = estimates(&spec, &pairs);
+        let spread = estimates.iter().map(|(re, _)| (re - moments.mean).powi(2)).sum::<f64>() / estimates.len() as f64;
+        // Fewer than 16 columns are padded: structured frequencies are then hardly orthogonal.
+        let less = if dim < 16 && method == "sorf" { 1.05 } else { 0.9 };
+        assert!(spread < less * moments.variance, "{method} {dim}: {spread} {moments:?}");
+        if method == "orf" {
+            assert_eq!(check(Truth { mean: moments.mean, second: None }, &estimates), Ok(()));
+        } else {
+            // Nearly Gaussian frequencies: the bias is a small part of the deviation.
+            let mean = estimates.iter().map(|(re, _)| re).sum::<f64>() / estimates.len() as f64;
+            assert!((mean - moments.mean).abs() < 0.01, "{dim}: {mean} {moments:?}");
+        }
     }
 }
 
@@ -233,8 +294,8 @@ fn adversarial(dim: usize) -> Vec<(&'static str, [Vec<f64>; 2])> {
         ("a < 0", [vec![1.0; dim], signs]),
     ];
     for (name, [x, y]) in &pairs {
-        let plain = Kernel { degree: 1, gamma: 1.0, coef0: 0.0 };
-        let cross = PairStatistics::new(plain, x, y).unwrap().cross_terms();
+        let plain = Polynomial { degree: 1, gamma: 1.0, coef0: 0.0 };
+        let cross = PairStatistics::new(&plain.into(), x, y).unwrap().cross_terms();
         assert!((*name != "a < 0" && *name != "orthogonal") || cross < 0.0, "{name}");
     }
     pairs
@@ -260,7 +321,7 @@ fn adversarial_pairs() {
                 || method.to_string().starts_with("hierarchical-") && method.base() == Some(Base::Gaussian)
         }) {
             let mut spec = Spec::polynomial(dim).with_degree(degree).with_features(features).with_method(method);
-            spec.kernel.coef0 = coef0;
+            spec = spec.with_coef0(coef0);
             let drawn: Vec<Vec<Complex>> = (0..seeds())
                 .into_par_iter()
                 .map(|seed| {
@@ -287,8 +348,9 @@ fn adversarial_pairs() {
 #[test]
 fn slips_are_caught() {
     let pair = [vec![1.0, 0.6, 0.3], vec![0.8, 0.5, 1.0]];
-    let statistics = PairStatistics::new(Kernel { degree: 1, gamma: 1.0, coef0: 0.0 }, &pair[0], &pair[1]).unwrap();
-    let PairStatistics { inner, squares: q, norms: n } = statistics;
+    let statistics =
+        PairStatistics::new(&Polynomial { degree: 1, gamma: 1.0, coef0: 0.0 }.into(), &pair[0], &pair[1]).unwrap();
+    let PairStatistics { inner, squares: q, norms: n, .. } = statistics;
     let a = inner * inner;
     let degree = 2;
     let power = |base: f64| base.powi(degree as i32);
@@ -394,7 +456,7 @@ fn wrong_sketches_fail() {
             // The same W for both factors: (Wx)², from a complex degree-1 sketch z = Wx/√m as √m z².
             let reused = fails(&spec, |spec, x| {
                 let mut first = spec.clone();
-                first.kernel.degree = 1;
+                first = first.with_degree(1);
                 let root = (spec.outputs() as f64).sqrt();
                 let z = one_row(&first, x);
                 let rows = spec.outputs();

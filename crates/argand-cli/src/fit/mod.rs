@@ -13,10 +13,12 @@ use argand_learn::{Missing, Preparation, PreparationFit, Recipe, Scaling};
 
 use crate::dataset::{Classes, Dataset, LabelSource, Part, Split, Task};
 use crate::failure::Failure;
+use crate::inputs::Reservoir;
 use crate::model::{NamedModel, write_archive};
 use crate::on_threads;
 use crate::output::{self, AtomicFile};
 use crate::selection::{Means, Policy, Saved, warn_of_scaling};
+use crate::sketch::SketchArguments;
 pub(crate) use arguments::Arguments;
 pub(crate) use arguments::TaskKind;
 use work::{Lines, Work};
@@ -102,8 +104,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         };
         let mut recipe = Recipe::new(preparation, spec.clone());
         (recipe.columns, recipe.missing) = (columns.clone(), missing);
+        let recipe = fit_sketch(&arguments.sketch, recipe, &training, fits, &task)?;
         let pipeline = device.pipeline(&recipe).map_err(|error| Failure::argument(&error))?;
-        // Includes what was fitted for spherical random features.
+        // Includes what was fitted.
         let recipe = pipeline.recipe().clone();
         let (training, validation) = (&training, validation.as_ref());
         Work { arguments, training, validation, saved: fits, task, recipe, pipeline }.fit()
@@ -159,6 +162,29 @@ fn means(training: &Dataset<'_>, saved: Saved<'_>, task: &Task) -> Result<Missin
         means.update(&pass.inputs().views().map_err(|error| pass.inputs().explain(error))?);
     }
     means.finish(training.paths)
+}
+
+/// Fits a sketch that looks at rows to a sample of the scaled rows to train on, in a separate pass.
+fn fit_sketch(
+    arguments: &SketchArguments,
+    recipe: Recipe,
+    training: &Dataset<'_>,
+    saved: Saved<'_>,
+    task: &Task,
+) -> Result<Recipe, Failure> {
+    if !recipe.spec.method.looks_at_rows() || recipe.spec.fit.is_some() {
+        return Ok(recipe);
+    }
+    let mut pass = training.pass(Some(saved), task, "sampling ")?;
+    let mut reservoir = Reservoir::<f32>::new(saved.dims, pass.inputs().sample_rows(), recipe.spec.seed);
+    let block_rows = pass.inputs().block_rows(0);
+    while pass.next(block_rows)? {
+        let added = pass.inputs().views().and_then(|views| reservoir.add(&views));
+        added.map_err(|error| pass.inputs().explain(error))?;
+    }
+    let sample = reservoir.finish();
+    let fitted = sample.views().and_then(|views| recipe.fit_to(&views, &arguments.fitting()));
+    fitted.map_err(|error| Failure::argument(&error))
 }
 
 /// Fits the scaling, in a separate pass if it depends on the rows.

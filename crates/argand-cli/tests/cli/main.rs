@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod choices;
+mod kernels;
 mod models;
 mod plans;
 mod refusals;

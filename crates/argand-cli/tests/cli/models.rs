@@ -227,7 +227,7 @@ fn numbers_are_predicted_as_the_library_does() {
     workspace.succeed("predict m train.npy -o p.npy");
 
     let mut spec = Spec::polynomial(2).with_degree(2).with_features(32).with_seed(5);
-    spec.kernel.coef0 = 1.0;
+    spec = spec.with_coef0(1.0);
     let recipe = Recipe::from(spec);
     let pipeline = recipe.pipeline::<f32>().unwrap();
     let singles = table.singles();

@@ -148,7 +148,7 @@ fn specs_that_do_not_fit_are_named() {
     let good = signed.split_once(",\n  \"checksum\"").unwrap().0.to_owned() + "\n}\n";
     for (from, to, word) in [
         ("\"seed\": 0", "\"seed\": 0, \"colour\": 1", "colour"),
-        ("\"version\": 1", "\"version\": 2", "version 2 is newer than 1"),
+        ("\"version\": 1", "\"version\": 3", "version 3 is newer than 2"),
         ("\"stream_version\": 1", "\"stream_version\": 2", "stream_version 2 is newer than 1"),
         ("\"features\": 8", "\"features\": 7", "features: expected an even number"),
         ("\"degree\": 2", "\"degree\": 0", "degree: expected 1 to"),

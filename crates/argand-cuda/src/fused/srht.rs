@@ -12,6 +12,7 @@ use crate::driver::{Device, Stream};
 use crate::launch::{Lazy, arguments};
 use crate::memory::{Buffer, View};
 use crate::place::{BANKS, places, reads};
+use crate::product::roots;
 use crate::view::Element;
 
 /// As in the kernel: the most warps of a block, and for the longest rows.
@@ -170,7 +171,7 @@ impl Srht {
             rows: 0,
             stride: 0,
             first_row: 0,
-            root_gamma: f32::from_f64(spec.kernel.gamma.sqrt()),
+            root_gamma: f32::from_f64(roots(spec)[0]),
             scale: f32::from_f64(1.0 / (outputs as f64).sqrt()),
             factors: narrow(factors.len()),
             outputs: narrow(outputs),
@@ -190,7 +191,7 @@ impl Srht {
             _tables: [turns, places, gathered],
             complex,
             outputs,
-            root_coef0: f32::from_f64(spec.kernel.coef0.sqrt()),
+            root_coef0: f32::from_f64(roots(spec)[1]),
             arguments,
             adjoint,
         }))

@@ -9,6 +9,7 @@ use crate::fourier::turn;
 use crate::launch::{Lazy, arguments};
 use crate::memory::{Buffer, View};
 use crate::operator::positions;
+use crate::product::roots;
 
 /// As in the kernel.
 const MOST_FACTORS: usize = 32;
@@ -112,7 +113,7 @@ impl TensorSketch {
             groups: 0,
             stride: 0,
             first_row: 0,
-            root_gamma: f32::from_f64(spec.kernel.gamma.sqrt()),
+            root_gamma: f32::from_f64(roots(spec)[0]),
             // 1/√m for the inverse transform, and again for the mean over outputs.
             scale: f32::from_f64(1.0 / outputs as f64),
             factors: narrow(factors.len()),
@@ -129,7 +130,7 @@ impl TensorSketch {
             pooled,
             teams,
             complex,
-            root_coef0: f32::from_f64(spec.kernel.coef0.sqrt()),
+            root_coef0: f32::from_f64(roots(spec)[1]),
             _tables: buffers,
             arguments,
         }))

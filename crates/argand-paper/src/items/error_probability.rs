@@ -1,6 +1,6 @@
 //! How often a norm is off by a quarter, over the number of features.
 
-use argand::{FeatureMap, Kernel, Method, Rows, Spec};
+use argand::{FeatureMap, Method, Polynomial, Rows, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::figure::{Figure, Panel, Scale, Series};
@@ -103,7 +103,7 @@ fn measure(unit: &Unit) -> Result<[u64; 2], Error> {
     for seed in unit.first_seed..unit.first_seed + unit.draws {
         let mut spec =
             Spec::polynomial(DIM).with_degree(DEGREE).with_features(unit.features).with_method(method).with_seed(seed);
-        spec.kernel = Kernel { degree: DEGREE, gamma: 1.0, coef0: 0.0 };
+        spec.kernel = Polynomial { degree: DEGREE, gamma: 1.0, coef0: 0.0 }.into();
         let features = spec.sketch::<f64>()?.transform(&[Rows::new(&rows, 2, DIM)?.into()])?;
         for ((count, vector), features) in counts.iter_mut().zip(&vectors).zip(features.chunks(unit.features)) {
             let norm = vector.iter().map(|value| value * value).sum::<f64>().powi(2);

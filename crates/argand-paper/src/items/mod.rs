@@ -12,7 +12,7 @@ mod time;
 mod variance_ratio;
 mod variances;
 
-use argand::{Kernel, Method, Spec};
+use argand::{Method, Polynomial, Spec};
 
 use crate::{Context, Error, Outcome};
 
@@ -81,7 +81,7 @@ fn methods(names: &[&str]) -> Result<Vec<Method>, Error> {
 fn half_and_half(columns: usize, degree: usize, features: usize, method: Method, seed: u64) -> Spec {
     let mut spec =
         Spec::polynomial(columns).with_degree(degree).with_features(features).with_method(method).with_seed(seed);
-    spec.kernel = Kernel { degree, gamma: 0.5, coef0: 0.5 };
+    spec.kernel = Polynomial { degree, gamma: 0.5, coef0: 0.5 }.into();
     spec
 }
 

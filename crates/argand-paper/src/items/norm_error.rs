@@ -1,6 +1,6 @@
 //! How far the norm of a sketch is from that of the tensor product, over the degree.
 
-use argand::{FeatureMap, Kernel, Method, Rows, Spec};
+use argand::{FeatureMap, Method, Polynomial, Rows, Spec};
 use serde::{Deserialize, Serialize};
 
 use super::mean_and_deviation;
@@ -76,7 +76,7 @@ fn measure(unit: &Unit) -> Result<Vec<f64>, Error> {
     let errors = (unit.first_seed..unit.first_seed + unit.draws).map(|seed| -> Result<f64, Error> {
         let mut spec =
             Spec::polynomial(DIM).with_degree(unit.degree).with_features(ROWS).with_method(method).with_seed(seed);
-        spec.kernel = Kernel { degree: unit.degree, gamma: 1.0, coef0: 0.0 };
+        spec.kernel = Polynomial { degree: unit.degree, gamma: 1.0, coef0: 0.0 }.into();
         let features = spec.sketch::<f64>()?.transform(&[Rows::new(&row, 1, DIM)?.into()])?;
         Ok((features.iter().map(|value| value * value).sum::<f64>() - 1.0).abs())
     });

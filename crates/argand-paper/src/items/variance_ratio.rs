@@ -1,7 +1,7 @@
 //! How much lower the variance of Complex-to-Real Rademacher sketches is, pair by pair.
 
 use argand::theory::variance::{Formula, PairStatistics};
-use argand::{Base, Field, Kernel, Method, Spec};
+use argand::{Base, Field, Method, Polynomial, Spec};
 use argand_learn::Scaling;
 use serde::{Deserialize, Serialize};
 
@@ -90,20 +90,20 @@ fn measure(unit: &Unit, data: &Dataset) -> Result<Found, Error> {
     let part = train.select(&chosen);
     let rows: Vec<Vec<f64>> =
         part.values.chunks(part.columns()).map(|row| row.iter().map(|&value| f64::from(value)).collect()).collect();
-    let kernel = Kernel { degree: unit.homogeneous_degree, gamma: 1.0, coef0: 0.0 };
+    let kernel = Polynomial { degree: unit.homogeneous_degree, gamma: 1.0, coef0: 0.0 };
     let formula = |field| -> Result<Formula, Error> {
         let mut spec = Spec::polynomial(data.columns())
             .with_degree(unit.homogeneous_degree)
             .with_features(1024)
             .with_method(rademacher(field));
-        spec.kernel = kernel;
+        spec.kernel = kernel.into();
         Formula::of(&spec)?.ok_or_else(|| Error::Internal("a closed form is missing".to_owned()))
     };
     let (real, complex) = (formula(Field::Real)?, formula(Field::ComplexToReal)?);
     let mut ratios = Vec::new();
     for (index, x) in rows.iter().enumerate() {
         for y in &rows[..index] {
-            let pair = [PairStatistics::new(kernel, x, y)?];
+            let pair = [PairStatistics::new(&kernel.into(), x, y)?];
             let ratio = complex.moments(&pair).variance / real.moments(&pair).variance;
             // Two variances of zero have no ratio.
             if !ratio.is_nan() {

@@ -1,7 +1,7 @@
 //! The closed forms of variances against simulation.
 
 use argand::theory::variance::variance;
-use argand::{FeatureMap, Field, Kernel, Method, Rows, Spec};
+use argand::{FeatureMap, Field, Method, Polynomial, Rows, Spec};
 use serde::{Deserialize, Serialize};
 
 use super::methods;
@@ -78,7 +78,7 @@ struct Record {
 fn spec(method: Method, degree: usize, features: usize, seed: u64) -> Spec {
     let mut spec =
         Spec::polynomial(DIM).with_degree(degree).with_features(features).with_method(method).with_seed(seed);
-    spec.kernel = Kernel { degree, gamma: 1.0, coef0: 0.0 };
+    spec.kernel = Polynomial { degree, gamma: 1.0, coef0: 0.0 }.into();
     spec
 }
 

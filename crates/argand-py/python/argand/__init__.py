@@ -16,14 +16,24 @@ from importlib.metadata import version
 from . import theory
 from ._models import GPClassifier, GPRegressor, Ridge, RidgeClassifier
 from ._plan import Candidate, Plan, plan
-from ._sketches import PolynomialSketch, SphericalSketch, TensorProductSketch
+from ._sketches import (
+    DotProductSketch,
+    GaussianSketch,
+    NystromSketch,
+    PolynomialSketch,
+    SphericalSketch,
+    TensorProductSketch,
+)
 from .theory import variance
 
 __version__ = version("argand")
 __all__ = [
     "Candidate",
+    "DotProductSketch",
     "GPClassifier",
     "GPRegressor",
+    "GaussianSketch",
+    "NystromSketch",
     "Plan",
     "PolynomialSketch",
     "Ridge",

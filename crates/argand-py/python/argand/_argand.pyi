@@ -13,14 +13,19 @@ def spec(
     *,
     dims: list[int],
     distinct: bool,
-    degree: int,
-    gamma: float,
-    coef0: float,
+    degree: int = 2,
+    gamma: float = 1.0,
+    coef0: float = 0.0,
     n_components: int,
     method: str,
     craft_dim: int,
     seed: int,
+    length_scale: float | None = None,
+    exponential: bool = False,
+    coefficients: list[float] | None = None,
 ) -> str: ...
+def exact_features(dim: int, degree: int, gamma: float, coef0: float) -> int | None: ...
+def fit_spec(spec: str, table: _Table, selection: str, threads: int | None) -> str: ...
 
 class Sketch:
     def __new__(cls, spec: str) -> Sketch: ...

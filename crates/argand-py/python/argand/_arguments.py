@@ -94,7 +94,19 @@ def threads_of(n_jobs: Any) -> int | None:
 
 def comes_in_pairs(method: str) -> bool:
     """Whether the real features of a method are pairs: real and imaginary part, or cosine and sine."""
-    return method == "srf" or ("ctr-" in method and not method.startswith("craft-"))
+    return method in ("srf", "rff", "orf", "sorf") or (
+        "ctr-" in method and not method.startswith(("craft-", "maclaurin-"))
+    )
+
+
+def looks_at_rows(method: str) -> bool:
+    """Whether a method is fitted to rows before it is drawn."""
+    return method == "nystrom" or method.startswith("maclaurin-")
+
+
+def runs_on_gpu(method: str) -> bool:
+    """Whether a method runs on a GPU here."""
+    return not looks_at_rows(method) and method not in ("srf", "rff", "orf", "sorf", "exact")
 
 
 def is_complex(method: str) -> bool:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 
 from . import _argand
 from ._arguments import all_or_nothing, check_table, integer, native, number, seed_of, text, threads_of
-from ._base_sketch import check_directions, make_spec
+from ._base_sketch import check_directions, fit_spec, make_spec
 
 
 class BaseModel(BaseEstimator):
@@ -91,7 +91,8 @@ class BaseModel(BaseEstimator):
         parameters, seed = self._parameters(), seed_of(self.random_state)
         if "complex-" in parameters["method"]:
             raise ValueError(f"method: expected a method with real features, got {parameters['method']!r}")
-        sketch = _argand.Sketch(make_spec([table.shape[1]], False, self.n_components, seed, parameters))
+        spec = make_spec([table.shape[1]], False, self.n_components, seed, parameters)
+        sketch = _argand.Sketch(fit_spec(spec, table, self.n_jobs))
         sketch.draw(True)
         self.seed_ = seed
         return sketch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import warnings
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -19,15 +20,19 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _argand
 from ._arguments import (
+    SAMPLED_ROWS,
     all_or_nothing,
     check_table,
     comes_in_pairs,
     common_precision,
     integer,
     is_complex,
+    looks_at_rows,
     native,
+    runs_on_gpu,
     sample_rows,
     seed_of,
+    text,
     threads_of,
 )
 from ._gpu import gpu_features, gpu_tables, is_on_gpu
@@ -47,15 +52,22 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
         In fit, all numbers are checked here; in transform, by the compiled part.
         """
-        return [check_table(X, partial(validate_data, self, reset=reset), finite=reset)]
+        # The features of a sum are shared by what pairs of rows say.
+        fewest = 2 if reset and self._parameters(1)["method"].startswith("maclaurin-") else 1
+        check = partial(validate_data, self, reset=reset, ensure_min_samples=fewest)
+        return [check_table(X, check, finite=reset)]
 
     def _make_spec(self, tables: list[Any], seed: int) -> str:
         dims, parameters = [table.shape[1] for table in tables], self._parameters(len(tables))
-        return make_spec(dims, self._is_distinct(), self.n_components, seed, parameters)
+        spec = make_spec(dims, self._is_distinct(), self.n_components, seed, parameters)
+        return fit_spec(spec, tables[0], self.n_jobs, getattr(self, "selection", "pivoted"))
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None):
-        """Draw the random numbers for tables like X. Only the number of columns and the precision of X matter.
+        """Draw the random numbers for tables like X.
+
+        Only the number of columns and the precision of X matter, except for methods that look at rows: ``maclaurin-``
+        ones share their features by a sample of the rows, and ``nystrom`` takes its landmarks from them.
 
         Parameters
         ----------
@@ -70,6 +82,8 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         threads_of(self.n_jobs)
         on_gpu = is_on_gpu(X)
+        if on_gpu:
+            self._check_gpu(self._parameters(1)["method"])
         tables = self._gpu_tables(X, reset=True) if on_gpu else self._tables(X, reset=True)
         seed = seed_of(self.random_state)
         self._adopt(_argand.Sketch(self._make_spec(tables, seed)))
@@ -83,7 +97,10 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _adopt(self, sketch: _argand.Sketch) -> None:
         spec = json.loads(sketch.spec)
         self._sketch, self._method, self._columns = sketch, spec["method"], spec["features"]
-        self._n_features_out = self._columns // 2 if is_complex(self._method) else int(self.n_components)
+        self._n_features_out = self._columns // 2 if is_complex(self._method) else self._columns
+        if comes_in_pairs(self._method):
+            # One more is drawn for an odd number.
+            self._n_features_out = int(self.n_components)
         self.seed_ = spec["seed"]
         self._on_gpus: dict[int, _argand.CudaSketch] = {}
 
@@ -136,9 +153,13 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             )
         return [table]
 
+    @staticmethod
+    def _check_gpu(method: Any) -> None:
+        if isinstance(method, str) and not runs_on_gpu(method):
+            raise TypeError(f"X: expected an array in the memory of the processor; {method} does not run on a GPU here")
+
     def _features_on_gpu(self, tables: list[Any]) -> Any:
-        if self._method == "srf":
-            raise TypeError("X: expected an array in the memory of the processor; srf does not run on a GPU here")
+        self._check_gpu(self._method)
         if is_complex(self._method) and tables[0].dtype not in ("float32", "float64"):
             raise TypeError(f"X: expected float32 or float64 for complex features, got {tables[0].dtype}")
         device = tables[0].device
@@ -299,6 +320,30 @@ def make_spec(dims: list[int], distinct: bool, n_components: Any, seed: int, par
         fields.pop("checksum", None)
         spec = json.dumps(fields)
     return spec
+
+
+def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str = "pivoted") -> str:
+    """The JSON of a spec, fitted to rows if its method looks at them.
+
+    Landmarks are different rows: there may be fewer than asked for.
+    """
+    parts = json.loads(spec)
+    if not looks_at_rows(parts["method"]):
+        return spec
+    rows, asked = table.shape[0], parts["features"]
+    most = max(SAMPLED_ROWS, 4 * asked)
+    if rows > most:
+        table = table[np.sort(np.random.default_rng(parts["seed"]).choice(rows, most, replace=False))]
+    array = native(table, common_precision([table]))
+    fitted = _argand.fit_spec(spec, array, text("selection", selection), threads_of(n_jobs))
+    found = json.loads(fitted)["features"]
+    if found < asked:
+        warnings.warn(
+            f"n_components: expected at most the {found} different rows of X, got {asked}; there are {found} features",
+            UserWarning,
+            stacklevel=4,
+        )
+    return fitted
 
 
 def check_out(out: Any, shape: tuple[int, int], dtype: np.dtype) -> None:

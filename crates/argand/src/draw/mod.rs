@@ -20,24 +20,30 @@
 //! ```
 
 mod cosine;
+mod fourier;
 mod joins;
+mod nystrom;
 
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::fit::Fit;
 use crate::map::DEFAULT_MEMORY_LIMIT;
+use crate::map::monomials;
 use crate::rng::{Purpose, Stream, StreamVersion};
 use crate::spec::{Base, InputDims, Method, ProductMethod, Shape, Spec};
 use crate::spherical;
 
 pub use cosine::Cosine;
+pub use fourier::{Fourier, FourierValues};
 pub use joins::{Join, Operand, Source};
+pub use nystrom::Nystrom;
 
 /// The random draws of a [`Spec`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Drawn {
-    /// The spec; for spherical random features it holds the fit.
+    /// The spec, with what was fitted.
     pub spec: Spec,
     /// The drawn numbers.
     pub map: Map,
@@ -49,8 +55,16 @@ pub struct Drawn {
 pub enum Map {
     /// Products of projections.
     Product(Product),
-    /// Cosines and sines of projections.
+    /// Cosines and sines of projections of rows of unit norm.
     Cosine(Cosine),
+    /// Cosines and sines of projections.
+    Fourier(Fourier),
+    /// The terms of a sum, in the order of its [`Allocation`](crate::fit::Allocation): each is a sketch of its own, drawn from a plain spec.
+    Maclaurin(Vec<Drawn>),
+    /// Kernels with landmarks, whitened.
+    Nystrom(Nystrom),
+    /// Monomials: nothing is drawn.
+    Exact,
 }
 
 /// Products of projections: flat, in a tree or in a chain, with or without a CRAFT projection after them.
@@ -190,7 +204,7 @@ impl Product<Draw> {
     /// the number after all of them.
     pub(crate) fn of(spec: &Spec, method: ProductMethod) -> Self {
         let ProductMethod { base, field, shape, craft } = method;
-        let (degree, outputs) = (spec.kernel.degree, spec.outputs());
+        let (degree, outputs) = (spec.factors().degree, spec.outputs());
         let draw = |number: usize, dim: usize| Draw {
             base,
             complex: field.is_complex(),
@@ -281,20 +295,38 @@ impl Spec {
         if needed > memory_limit {
             return Err(Error::TooLarge { needed, limit: memory_limit });
         }
-        match self.method {
-            Method::Product(method) => {
-                Ok(Drawn { spec: self.clone(), map: Map::Product(Product::of(self, method).draw()) })
-            }
+        self.check_fitted()?;
+        let mut spec = self.clone();
+        let map = match self.method {
+            Method::Product(method) => Map::Product(Product::of(self, method).draw()),
             Method::Spherical => {
-                let mut spec = self.clone();
-                let fit = match spec.spherical.take() {
-                    Some(fit) => fit,
-                    None => spherical::fit(Cosine::direction_dim(self), self.kernel.degree, self.spherical_s())?,
+                let fit = match spec.fit.take() {
+                    Some(Fit::Spherical(fit)) => fit,
+                    _ => spherical::fit(Cosine::direction_dim(self), self.factors().degree, self.spherical_s())?,
                 };
                 let map = Map::Cosine(Cosine::draw(self, &fit));
-                spec.spherical = Some(fit);
-                Ok(Drawn { spec, map })
+                spec.fit = Some(Fit::Spherical(fit));
+                map
             }
+            Method::Maclaurin(product) => {
+                let terms = self.allocation().term_specs(self, product).map(|term| term.draw_within(memory_limit));
+                Map::Maclaurin(terms.collect::<Result<_, _>>()?)
+            }
+            Method::Fourier(frequencies) => Map::Fourier(Fourier::draw(self, frequencies)),
+            Method::Nystrom => match &self.fit {
+                Some(Fit::Nystrom(landmarks)) => Map::Nystrom(Nystrom::draw(self, landmarks)?),
+                _ => unreachable!("it was checked that the spec is fitted"),
+            },
+            Method::Exact => Map::Exact,
+        };
+        Ok(Drawn { spec, map })
+    }
+
+    /// The shares of a Maclaurin sum.
+    pub(crate) fn allocation(&self) -> &crate::fit::Allocation {
+        match &self.fit {
+            Some(Fit::Maclaurin(allocation)) => allocation,
+            _ => unreachable!("it was checked that the spec is fitted"),
         }
     }
 
@@ -311,6 +343,18 @@ impl Spec {
                 Product::of(self, method).bytes().and_then(|bytes| bytes.checked_add(self.factor_bytes()))
             }
             Method::Spherical => u64::try_from(self.outputs()).ok().and_then(|outputs| outputs.checked_mul(8)),
+            Method::Maclaurin(product) => {
+                self.check_fitted()?;
+                let mut sum = Some(0_u64);
+                for term in self.allocation().term_specs(self, product) {
+                    let bytes = term.drawn_bytes()?;
+                    sum = sum.and_then(|sum| sum.checked_add(bytes));
+                }
+                sum
+            }
+            Method::Fourier(frequencies) => Fourier::bytes(self, frequencies),
+            Method::Nystrom => Nystrom::bytes(self),
+            Method::Exact => monomials::drawn_bytes(self),
         };
         Ok(bytes.unwrap_or(u64::MAX))
     }
@@ -320,6 +364,6 @@ impl Spec {
         /// Allocator overhead per factor: it matters for sketches with very many tiny factors.
         const ALLOCATION: usize = 64;
         let per_factor = size_of::<Operand<Projection>>() + size_of::<Join<Projection>>() + ALLOCATION;
-        (self.kernel.degree as u64).saturating_mul(per_factor as u64)
+        (self.factors().degree as u64).saturating_mul(per_factor as u64)
     }
 }

@@ -2,13 +2,12 @@
 
 use pulp::Arch;
 
-use super::pooled::Pooling;
-use super::{Map, first_bad, first_not_finite};
+use super::{Tiled, first_not_finite};
 use crate::draw;
 use crate::error::Error;
 use crate::lanes::{self, Columns, LANES, Lane, LaneBuffer};
 use crate::projection::{Dense, Parts};
-use crate::rows::{Groups, Input, Rows, RowsMut};
+use crate::rows::{Input, Rows, RowsMut};
 use crate::scalar::Scalar;
 use crate::simd;
 use crate::spec::Spec;
@@ -37,7 +36,7 @@ pub struct Cosine<T> {
 
 /// One thread's work space: one tile.
 #[derive(Debug)]
-struct Scratch<T> {
+pub(super) struct Scratch<T> {
     x: LaneBuffer<T>,
     cosines: LaneBuffer<T>,
     sines: LaneBuffer<T>,
@@ -168,45 +167,29 @@ impl<T: Scalar> Cosine<T> {
     }
 }
 
-impl<T: Scalar> Map<T> for Cosine<T> {
-    fn tiles_per_block(&self) -> usize {
-        1
-    }
+impl<T: Scalar> Tiled<T> for Cosine<T> {
+    type Scratch = Scratch<T>;
+    type AdjointScratch = Scratch<T>;
 
     /// A row of zeros has no direction.
     fn check(&self, inputs: &[Input<'_, T>]) -> Result<(), Error> {
         inputs[0].check_directions()
     }
 
-    fn transform(
-        &self,
-        inputs: &[Input<'_, T>],
-        out: RowsMut<'_, T>,
-        block_rows: usize,
-        streamed: bool,
-    ) -> Option<usize> {
-        first_bad(
-            out.blocks(block_rows),
-            || self.scratch(),
-            |scratch, number, out| {
-                self.block(&inputs[0], number * block_rows, out, streamed, scratch);
-                None
-            },
-        )
+    fn scratch(&self, _: usize) -> Scratch<T> {
+        self.scratch()
     }
 
-    fn pool(
+    fn block(
         &self,
         inputs: &[Input<'_, T>],
-        groups: &Groups,
+        first: usize,
         out: RowsMut<'_, T>,
-        block_rows: usize,
-    ) -> Result<(), Error> {
-        let features = |scratch: &mut Scratch<T>, first: usize, out: RowsMut<'_, T>| {
-            self.block(&inputs[0], first, out, false, scratch);
-            Ok(())
-        };
-        Pooling { block_rows, scratch: &|_| self.scratch(), features: &features }.write(groups, out)
+        streamed: bool,
+        scratch: &mut Scratch<T>,
+    ) -> Option<usize> {
+        self.block(&inputs[0], first, out, streamed, scratch);
+        None
     }
 
     fn adjoint_bytes(&self) -> Option<u64> {
@@ -214,18 +197,18 @@ impl<T: Scalar> Map<T> for Cosine<T> {
         Some(0)
     }
 
-    fn adjoint(
+    fn adjoint_scratch(&self) -> Scratch<T> {
+        self.scratch()
+    }
+
+    fn adjoint_tile(
         &self,
         inputs: &[Input<'_, T>],
+        first: usize,
         cotangent: &Rows<'_, T>,
-        tiles: Vec<Vec<RowsMut<'_, T>>>,
+        gradients: &mut [RowsMut<'_, T>],
+        scratch: &mut Scratch<T>,
     ) -> Option<usize> {
-        first_bad(
-            tiles,
-            || self.scratch(),
-            |scratch, tile, mut gradients| {
-                self.adjoint_tile(&inputs[0], tile * LANES, cotangent, &mut gradients, scratch)
-            },
-        )
+        self.adjoint_tile(&inputs[0], first, cotangent, gradients, scratch)
     }
 }

@@ -4,6 +4,11 @@
 
 mod adjoint;
 mod cosine;
+mod elementary;
+mod fourier;
+mod maclaurin;
+pub(crate) mod monomials;
+mod nystrom;
 mod pooled;
 mod product;
 mod room;
@@ -23,6 +28,11 @@ use crate::scalar::Scalar;
 use crate::spec::{Method, Spec};
 
 pub(crate) use cosine::Cosine;
+pub(crate) use fourier::Fourier;
+pub(crate) use maclaurin::Maclaurin;
+pub(crate) use monomials::Monomials;
+pub(crate) use nystrom::Nystrom;
+use pooled::Pooling;
 pub(crate) use product::Product;
 use room::Room;
 
@@ -166,7 +176,7 @@ const FEWEST_ROWS_FOR_THREADS: usize = 128;
 /// Features up to this many bytes stay in the caches for the next reader; more would not fit.
 const CACHED_BYTES: usize = 16 << 20;
 
-/// A kind of feature map on this processor. Its kernels are chosen when it is made.
+/// A kind of feature map on this processor, as [`Sketch`] runs it. Its kernels are chosen when it is made.
 pub trait Map<T: Scalar>: fmt::Debug + Send + Sync {
     /// Tiles of rows worth computing together.
     fn tiles_per_block(&self) -> usize;
@@ -175,9 +185,7 @@ pub trait Map<T: Scalar>: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Error::Invalid`] naming the input.
-    fn check(&self, _inputs: &[Input<'_, T>]) -> Result<(), Error> {
-        Ok(())
-    }
+    fn check(&self, inputs: &[Input<'_, T>]) -> Result<(), Error>;
 
     /// Writes all features, in blocks of this many rows and past the caches if `streamed`; returns the first row that overflows.
     fn transform(
@@ -210,6 +218,106 @@ pub trait Map<T: Scalar>: fmt::Debug + Send + Sync {
         cotangent: &Rows<'_, T>,
         tiles: Vec<Vec<RowsMut<'_, T>>>,
     ) -> Option<usize>;
+}
+
+/// What a kind of feature map computes: blocks of rows forwards, tiles of rows backwards, each in one thread's work space. [`Map`] follows.
+trait Tiled<T: Scalar>: fmt::Debug + Send + Sync {
+    type Scratch;
+    type AdjointScratch;
+
+    /// As [`Map::tiles_per_block`].
+    fn tiles_per_block(&self) -> usize {
+        1
+    }
+
+    /// As [`Map::check`].
+    fn check(&self, _inputs: &[Input<'_, T>]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Work space for blocks of at most this many rows.
+    fn scratch(&self, rows: usize) -> Self::Scratch;
+
+    /// Writes the features of the rows from `first` on, as many as `out` has; returns the first row that overflows.
+    fn block(
+        &self,
+        inputs: &[Input<'_, T>],
+        first: usize,
+        out: RowsMut<'_, T>,
+        streamed: bool,
+        scratch: &mut Self::Scratch,
+    ) -> Option<usize>;
+
+    /// Bytes of [`Tiled::adjoint_scratch`]; `None` on overflow.
+    fn adjoint_bytes(&self) -> Option<u64>;
+
+    /// Work space for [`Tiled::adjoint_tile`].
+    fn adjoint_scratch(&self) -> Self::AdjointScratch;
+
+    /// Writes the gradients of the tile of rows from `first` on; returns the first row that overflows.
+    fn adjoint_tile(
+        &self,
+        inputs: &[Input<'_, T>],
+        first: usize,
+        cotangent: &Rows<'_, T>,
+        gradients: &mut [RowsMut<'_, T>],
+        scratch: &mut Self::AdjointScratch,
+    ) -> Option<usize>;
+}
+
+impl<T: Scalar, M: Tiled<T>> Map<T> for M {
+    fn tiles_per_block(&self) -> usize {
+        Tiled::tiles_per_block(self)
+    }
+
+    fn check(&self, inputs: &[Input<'_, T>]) -> Result<(), Error> {
+        Tiled::check(self, inputs)
+    }
+
+    fn transform(
+        &self,
+        inputs: &[Input<'_, T>],
+        out: RowsMut<'_, T>,
+        block_rows: usize,
+        streamed: bool,
+    ) -> Option<usize> {
+        let most = block_rows.min(out.rows());
+        first_bad(
+            out.blocks(block_rows),
+            || self.scratch(most),
+            |scratch, number, out| self.block(inputs, number * block_rows, out, streamed, scratch),
+        )
+    }
+
+    fn pool(
+        &self,
+        inputs: &[Input<'_, T>],
+        groups: &Groups,
+        out: RowsMut<'_, T>,
+        block_rows: usize,
+    ) -> Result<(), Error> {
+        let features = |scratch: &mut M::Scratch, first: usize, out: RowsMut<'_, T>| {
+            overflow_at::<T>(self.block(inputs, first, out, false, scratch))
+        };
+        Pooling { block_rows, scratch: &|rows| self.scratch(rows), features: &features }.write(groups, out)
+    }
+
+    fn adjoint_bytes(&self) -> Option<u64> {
+        Tiled::adjoint_bytes(self)
+    }
+
+    fn adjoint(
+        &self,
+        inputs: &[Input<'_, T>],
+        cotangent: &Rows<'_, T>,
+        tiles: Vec<Vec<RowsMut<'_, T>>>,
+    ) -> Option<usize> {
+        first_bad(
+            tiles,
+            || self.adjoint_scratch(),
+            |scratch, tile, mut gradients| self.adjoint_tile(inputs, tile * LANES, cotangent, &mut gradients, scratch),
+        )
+    }
 }
 
 /// Computes all blocks, on the current rayon pool if there are several, and returns their first bad row.
@@ -252,7 +360,8 @@ fn first_not_finite<T: Scalar>(rows: &mut RowsMut<'_, T>) -> Option<usize> {
 /// A flat sketch is Φ(x) = (W₁x̃ ∘ … ∘ W_p x̃) / √m with x̃ = (√γ x, √ν). A hierarchical one multiplies two halves of the
 /// factors, each projected again, and so does a chain with one factor at a time; every product is divided by √m.
 /// TensorSketch is the inverse Fourier transform of such products. CRAFT is (1/√D) P H S z of the E features z of any of
-/// them. All are unbiased: E⟨Φ(x), Φ(y)⟩ = (γ⟨x, y⟩ + ν)^p.
+/// them. All are unbiased: E⟨Φ(x), Φ(y)⟩ = (γ⟨x, y⟩ + ν)^p. [`Method`] lists the other kinds: sums of such sketches, cosines and sines,
+/// Nyström's features and monomials.
 ///
 /// # Reference
 /// Eq. 4 and Alg. 1 of the paper; Ahle et al. (2020), Alg. 1; Pham and Pagh (2013); Hamid et al. (2014).
@@ -342,6 +451,10 @@ impl Spec {
         let bytes = match self.method {
             Method::Product(method) => Room::of::<T>(self, &draw::Product::of(self, method)).bytes::<T>(),
             Method::Spherical => cosine::bytes::<T>(self),
+            Method::Maclaurin(_) => maclaurin::bytes::<T>(self)?,
+            Method::Fourier(frequencies) => fourier::bytes::<T>(self, frequencies),
+            Method::Nystrom => nystrom::bytes::<T>(self),
+            Method::Exact => monomials::bytes::<T>(self),
         };
         Ok(bytes.and_then(|bytes| bytes.checked_add(drawn)).unwrap_or(u64::MAX))
     }
@@ -353,7 +466,7 @@ impl Spec {
 }
 
 impl<T: Scalar> Sketch<T> {
-    /// The spec. For spherical random features it holds the fit.
+    /// The spec, with what was fitted.
     #[must_use]
     pub fn spec(&self) -> &Spec {
         &self.spec

@@ -2,17 +2,16 @@
 
 use pulp::Arch;
 
-use super::pooled::Pooling;
+use super::adjoint::AdjointScratch;
 use super::room::Room;
-use super::{Map, first_bad, first_not_finite, overflow_at};
+use super::{Tiled, first_not_finite};
 use crate::draw::{self, Draw, Join, Operand, Projection, Source};
-use crate::error::Error;
 use crate::lanes::{self, LANES, Lane, LaneBuffer};
 use crate::projection::{Fused, FusedBuilder, FusedScratch, Operator, Parts, SparseTile, Vectors, Workspace};
-use crate::rows::{Groups, Input, Rows, RowsMut};
+use crate::rows::{Input, Rows, RowsMut};
 use crate::scalar::Scalar;
 use crate::simd;
-use crate::spec::{Field, InputDims, ProductMethod, Spec};
+use crate::spec::{Field, InputDims, Polynomial, ProductMethod, Spec};
 use crate::transform::fft::Fourier;
 
 /// The operators of all projections, and their inputs, joins and outputs.
@@ -77,7 +76,8 @@ impl<T: Scalar> Product<T> {
             dim: projection.draw.dim,
             operator: operator(&projection, fourier.as_ref()),
         };
-        let roots = [spec.kernel.gamma, spec.kernel.coef0].map(|value| T::from_f64(value.sqrt()));
+        let Polynomial { gamma, coef0, .. } = spec.factors();
+        let roots = [gamma, coef0].map(|value| T::from_f64(value.sqrt()));
         let mut product = Self {
             // Cloning a drawn projection shares its values.
             joins: drawn.joins.iter().map(|join| join.clone().map(applied)).collect(),
@@ -310,53 +310,45 @@ impl<T: Scalar> Product<T> {
     }
 }
 
-impl<T: Scalar> Map<T> for Product<T> {
+impl<T: Scalar> Tiled<T> for Product<T> {
+    type Scratch = Scratch<T>;
+    type AdjointScratch = AdjointScratch<T>;
+
     fn tiles_per_block(&self) -> usize {
         self.room.tiles_per_block
     }
 
-    fn transform(
-        &self,
-        inputs: &[Input<'_, T>],
-        out: RowsMut<'_, T>,
-        block_rows: usize,
-        streamed: bool,
-    ) -> Option<usize> {
-        let most = block_rows.min(out.rows());
-        first_bad(
-            out.blocks(block_rows),
-            || self.scratch(most),
-            |scratch, number, out| self.block(inputs, number * block_rows, out, streamed, scratch),
-        )
+    fn scratch(&self, rows: usize) -> Scratch<T> {
+        self.scratch(rows)
     }
 
-    fn pool(
+    fn block(
         &self,
         inputs: &[Input<'_, T>],
-        groups: &Groups,
+        first: usize,
         out: RowsMut<'_, T>,
-        block_rows: usize,
-    ) -> Result<(), Error> {
-        let features = |scratch: &mut Scratch<T>, first: usize, out: RowsMut<'_, T>| {
-            overflow_at::<T>(self.block(inputs, first, out, false, scratch))
-        };
-        Pooling { block_rows, scratch: &|rows| self.scratch(rows), features: &features }.write(groups, out)
+        streamed: bool,
+        scratch: &mut Scratch<T>,
+    ) -> Option<usize> {
+        self.block(inputs, first, out, streamed, scratch)
     }
 
     fn adjoint_bytes(&self) -> Option<u64> {
         self.room.adjoint_bytes::<T>()
     }
 
-    fn adjoint(
+    fn adjoint_scratch(&self) -> AdjointScratch<T> {
+        self.adjoint_scratch()
+    }
+
+    fn adjoint_tile(
         &self,
         inputs: &[Input<'_, T>],
+        first: usize,
         cotangent: &Rows<'_, T>,
-        tiles: Vec<Vec<RowsMut<'_, T>>>,
+        gradients: &mut [RowsMut<'_, T>],
+        scratch: &mut AdjointScratch<T>,
     ) -> Option<usize> {
-        first_bad(
-            tiles,
-            || self.adjoint_scratch(),
-            |scratch, tile, mut gradients| self.adjoint_tile(inputs, tile * LANES, cotangent, &mut gradients, scratch),
-        )
+        self.adjoint_tile(inputs, first, cotangent, gradients, scratch)
     }
 }

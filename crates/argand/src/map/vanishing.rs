@@ -2,19 +2,22 @@
 
 use crate::rows::Input;
 use crate::scalar::Scalar;
-use crate::spec::{Method, Spec};
+use crate::spec::{Method, Polynomial, Spec};
 
 /// The first row that is not zero but whose features are below the normal range of `T`.
 ///
 /// # Formula
 /// The D features of a row have the expected square norm k(x, x) = Πᵢ (γ‖xᵢ‖² + ν), so a typical one is √(k(x, x)/D). With one factor,
-/// features are as exact as the rows, and spherical features depend on the direction of a row alone: neither can vanish.
+/// features are as exact as the rows, and maps other than products have a constant, cosines or directions of rows: none of them can vanish.
 ///
 /// # Cost
 /// One number per row, unless numbers are tiny.
 pub(super) fn first_vanishing<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Option<usize> {
-    let (degree, gamma, coef0) = (spec.kernel.degree, spec.kernel.gamma, spec.kernel.coef0);
-    if degree == 1 || gamma == 0.0 || spec.method == Method::Spherical {
+    let (Method::Product(_), Some(Polynomial { degree, gamma, coef0 })) = (spec.method, spec.kernel.polynomial())
+    else {
+        return None;
+    };
+    if degree == 1 || gamma == 0.0 {
         return None;
     }
     // ln √k(x, x) of the smallest row whose features are normal numbers.

@@ -123,9 +123,9 @@ pub enum Step {
 ///
 /// ```
 /// use argand::plan::{Goal, Request, plan};
-/// use argand::{InputDims, Kernel, Rows};
+/// use argand::{InputDims, Polynomial, Rows};
 /// let x: Vec<f32> = (0..200 * 16).map(|i| (i * 37 % 101) as f32 / 300.0).collect();
-/// let kernel = Kernel { degree: 3, gamma: 1.0, coef0: 0.0 };
+/// let kernel = Polynomial { degree: 3, gamma: 1.0, coef0: 0.0 };
 /// let request = Request::new(kernel, InputDims::Same(16), Goal::Error(0.1));
 /// let plan = plan(&request, &[Rows::new(&x, 200, 16)?.into()], |_| {})?;
 /// let best = plan.best().unwrap();
@@ -178,10 +178,10 @@ pub fn plan<T: Scalar>(request: &Request, inputs: &[Input<'_, T>], mut step: imp
 mod tests {
     use super::*;
     use crate::rows::Rows;
-    use crate::spec::{InputDims, Kernel};
+    use crate::spec::{InputDims, Polynomial};
 
     pub(super) fn request(degree: usize, dim: usize, goal: Goal) -> Request {
-        let mut request = Request::new(Kernel { degree, gamma: 1.0, coef0: 0.0 }, InputDims::Same(dim), goal);
+        let mut request = Request::new(Polynomial { degree, gamma: 1.0, coef0: 0.0 }, InputDims::Same(dim), goal);
         // Enough to see what happens.
         (request.sampling.measured_rows, request.sampling.sketches) = (32, 12);
         request

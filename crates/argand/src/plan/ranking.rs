@@ -29,7 +29,8 @@ mod tests {
     use crate::theory::{ExpectedError, Source};
 
     fn candidate(relative: f64, feature_seconds: f64, in_time: bool) -> Candidate {
-        let error = ExpectedError { relative, standard_error: 0.0, rows: 10, source: Source::ClosedForm };
+        let error =
+            ExpectedError { relative, standard_error: 0.0, median: relative, rows: 10, source: Source::ClosedForm };
         let spec = Spec::polynomial(4).with_features(8);
         Candidate { spec, error, feature_seconds, fit_seconds: 1.0, memory_bytes: 0, in_time }
     }

@@ -5,7 +5,7 @@ use super::{Candidate, Plan, Rejected, Request};
 use crate::error::Error;
 use crate::rows::Input;
 use crate::scalar::Scalar;
-use crate::spec::{Base, Field, InputDims, Kernel, Method};
+use crate::spec::{Base, Field, InputDims, Method, Polynomial};
 
 /// Why a method is not among the candidates.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,7 +106,7 @@ pub enum Unmet {
 }
 
 /// Dimension of the exact feature map: monomials of degree p in x̃, or the tensor product of distinct inputs.
-pub(super) fn exact_features(inputs: &InputDims, kernel: Kernel) -> Option<u64> {
+pub(super) fn exact_features(inputs: &InputDims, kernel: Polynomial) -> Option<u64> {
     let constant = u64::from(kernel.coef0 > 0.0);
     match inputs {
         InputDims::Distinct(dims) => {
@@ -188,15 +188,15 @@ mod tests {
 
     #[test]
     fn exact_expansions_are_counted() {
-        let same = |dim, degree, coef0| exact_features(&InputDims::Same(dim), Kernel { degree, gamma: 1.0, coef0 });
+        let same = |dim, degree, coef0| exact_features(&InputDims::Same(dim), Polynomial { degree, gamma: 1.0, coef0 });
         assert_eq!(same(3, 2, 0.0), Some(6)); // x², y², z², xy, xz, yz
         assert_eq!(same(3, 2, 1.0), Some(10)); // and x, y, z, 1
         assert_eq!(same(1, 7, 0.0), Some(1));
         assert_eq!(same(64, 3, 0.0), Some(45_760));
         assert_eq!(same(1000, 100, 0.0), None);
         let distinct = InputDims::Distinct(vec![3, 4]);
-        assert_eq!(exact_features(&distinct, Kernel { degree: 2, gamma: 1.0, coef0: 0.0 }), Some(12));
-        assert_eq!(exact_features(&distinct, Kernel { degree: 2, gamma: 1.0, coef0: 1.0 }), Some(20));
+        assert_eq!(exact_features(&distinct, Polynomial { degree: 2, gamma: 1.0, coef0: 0.0 }), Some(12));
+        assert_eq!(exact_features(&distinct, Polynomial { degree: 2, gamma: 1.0, coef0: 1.0 }), Some(20));
     }
 
     #[test]

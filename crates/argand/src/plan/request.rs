@@ -3,7 +3,7 @@
 use super::candidates::candidates;
 use crate::error::{Argument, Error};
 use crate::map::DEFAULT_MEMORY_LIMIT;
-use crate::spec::{Base, Field, InputDims, Kernel, Method, Spec};
+use crate::spec::{Base, Field, InputDims, Method, Polynomial, Spec};
 use crate::theory::Sampling;
 
 /// The goal of a plan.
@@ -19,7 +19,7 @@ pub enum Goal {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// The kernel to approximate.
-    pub kernel: Kernel,
+    pub kernel: Polynomial,
     /// The input tables.
     pub inputs: InputDims,
     /// A target error or a number of features.
@@ -44,7 +44,7 @@ impl Request {
 
     /// All methods worth considering, no budgets, and a sample that plans in seconds.
     #[must_use]
-    pub fn new(kernel: Kernel, inputs: InputDims, goal: Goal) -> Self {
+    pub fn new(kernel: Polynomial, inputs: InputDims, goal: Goal) -> Self {
         Self {
             methods: candidates(kernel.degree),
             kernel,
@@ -147,7 +147,10 @@ mod tests {
             (Request { methods: methods(&["srf"]), ..good.clone() }, Argument::Gamma),
             (request(2, 3, Goal::Features(8)), Argument::Input(None)),
             (request(2, 2, Goal::Features(1 << 40)), Argument::Features),
-            (Request { kernel: Kernel { degree: 2, gamma: 0.0, coef0: 0.0 }, ..good.clone() }, Argument::Input(None)),
+            (
+                Request { kernel: Polynomial { degree: 2, gamma: 0.0, coef0: 0.0 }, ..good.clone() },
+                Argument::Input(None),
+            ),
         ] {
             let error = plan(&wrong, &inputs, |_| {}).unwrap_err();
             assert!(matches!(error, Error::Invalid { argument, .. } if argument == named), "{named}: {error}");

@@ -5,7 +5,7 @@ use super::remarks::Remark;
 use crate::error::{Argument, Error};
 use crate::rows::Input;
 use crate::scalar::Scalar;
-use crate::spec::Kernel;
+use crate::spec::Polynomial;
 use crate::theory::choose_rows;
 use crate::theory::variance::power;
 
@@ -14,7 +14,7 @@ const ROWS: usize = 4096;
 
 /// The scale of k(x, x).
 pub(super) struct Scale {
-    kernel: Kernel,
+    kernel: Polynomial,
     /// The median of ‖x‖², the geometric mean over the tables.
     squared_norm: f64,
     median: f64,
@@ -27,7 +27,7 @@ pub(super) struct Scale {
 
 impl Scale {
     pub(super) fn of<T: Scalar>(request: &Request, inputs: &[Input<'_, T>]) -> Self {
-        let Kernel { degree, gamma, coef0 } = request.kernel;
+        let Polynomial { degree, gamma, coef0 } = request.kernel;
         let rows = choose_rows(inputs[0].rows(), ROWS, request.sampling.seed);
         let norms: Vec<Vec<f64>> =
             inputs.iter().map(|input| rows.iter().map(|&row| squared_norm(input, row)).collect()).collect();
@@ -73,7 +73,7 @@ impl Scale {
 
     pub(super) fn remarks(&self) -> Vec<Remark> {
         let mut remarks = Vec::new();
-        let Kernel { degree, gamma, coef0 } = self.kernel;
+        let Polynomial { degree, gamma, coef0 } = self.kernel;
         if !(1e-4..=1e4).contains(&self.median) {
             remarks.push(Remark::Scale {
                 kernel: self.median,
@@ -113,7 +113,7 @@ mod tests {
 
     /// The remarks about 50 rows of 3 numbers.
     fn said(x: &[f64], coef0: f64) -> Vec<Remark> {
-        let kernel = Kernel { degree: 3, gamma: 1.0, coef0 };
+        let kernel = Polynomial { degree: 3, gamma: 1.0, coef0 };
         let request = Request { kernel, ..request(3, 3, Goal::Features(8)) };
         Scale::of(&request, &[Rows::new(x, 50, 3).unwrap().into()]).remarks()
     }

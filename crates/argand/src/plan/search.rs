@@ -82,7 +82,7 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
     /// The error of a spec by closed form or measurement; rejected if it cannot be measured.
     fn predict(&mut self, mut spec: Spec) -> Result<Option<Found>, Error> {
         if Formula::of(&spec)?.is_none() && spec.method == Method::Spherical {
-            spec.spherical.clone_from(&Spec { features: 2, ..spec.clone() }.sketch::<T>()?.spec().spherical);
+            spec.fit.clone_from(&Spec { features: 2, ..spec.clone() }.sketch::<T>()?.spec().fit);
         }
         // Large sketches are slow to draw: use fewer, and accept a wider interval.
         let affordable = usize::try_from(DRAWN_BYTES / spec.memory_bytes::<T>()?.max(1)).unwrap_or(usize::MAX);

@@ -216,7 +216,7 @@ mod tests {
     fn plan() -> Plan {
         let candidate = |name: &str, source, in_time| Candidate {
             spec: Spec::polynomial(16).with_features(256).with_method(name.parse().unwrap()),
-            error: ExpectedError { relative: 0.0498, standard_error: 1e-4, rows: 512, source },
+            error: ExpectedError { relative: 0.0498, standard_error: 1e-4, median: 0.0498, rows: 512, source },
             feature_seconds: 0.73,
             fit_seconds: 117.4,
             memory_bytes: 68_200,

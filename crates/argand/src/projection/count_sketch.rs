@@ -9,7 +9,7 @@ use crate::draw::{Buckets, Draw, Projection, Values, narrow, quarter_turn};
 use crate::lanes::{LANES, Lane, add, scale, sub};
 use crate::rng::Purpose;
 use crate::scalar::Scalar;
-use crate::theory::variance::{Formula, PairStatistics};
+use crate::theory::variance::{PairStatistics, ProductFormula};
 use crate::transform::fft::{Fourier, FourierRows};
 
 /// W = F C: every coordinate is hashed into one of m buckets with a random sign (C), and the buckets are transformed (F).
@@ -46,7 +46,7 @@ impl Kind for TensorSketch {
 
     /// The buckets make outputs dependent; see [`Formula`] for the result.
     #[inline(always)]
-    fn second_moments(formula: &Formula, factors: &[PairStatistics]) -> [f64; 2] {
+    fn second_moments(formula: &ProductFormula, factors: &[PairStatistics]) -> [f64; 2] {
         formula.of_tensor_sketch(factors)
     }
 

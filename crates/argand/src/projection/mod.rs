@@ -20,7 +20,7 @@ use crate::draw::{Draw, Projection, Values};
 use crate::lanes::{LANES, Lane, LaneBuffer};
 use crate::rows::SparseRows;
 use crate::scalar::Scalar;
-use crate::theory::variance::{Formula, PairStatistics};
+use crate::theory::variance::{PairStatistics, ProductFormula};
 use crate::transform::fft::{Fourier, FourierRows};
 
 pub(crate) use dense::Dense;
@@ -53,7 +53,7 @@ pub(crate) trait Kind {
     }
 
     /// Variance and pseudo-variance of an estimate, if they do not follow from [`Kind::moments`].
-    fn second_moments(formula: &Formula, factors: &[PairStatistics]) -> [f64; 2]
+    fn second_moments(formula: &ProductFormula, factors: &[PairStatistics]) -> [f64; 2]
     where
         Self: Sized,
     {
@@ -127,7 +127,7 @@ macro_rules! bases {
             }
 
             #[inline(always)]
-            pub(crate) fn second_moments(self, formula: &Formula, factors: &[PairStatistics]) -> [f64; 2] {
+            pub(crate) fn second_moments(self, formula: &ProductFormula, factors: &[PairStatistics]) -> [f64; 2] {
                 match self { $(Self::$variant => <$kind as Kind>::second_moments(formula, factors),)* }
             }
 

@@ -23,6 +23,8 @@ pub use sparse::{Indices, SparseRows};
 pub struct Rows<'a, T> {
     numbers: Numbers<'a, T>,
     rows: usize,
+    /// The first column of `numbers` that belongs to the table.
+    start: usize,
     columns: usize,
     /// All numbers are known to be finite.
     finite: bool,
@@ -47,6 +49,8 @@ enum Numbers<'a, T> {
 pub struct RowsMut<'a, T> {
     numbers: NumbersMut<'a, T>,
     rows: usize,
+    /// The first column of `numbers` that belongs to the table.
+    start: usize,
     columns: usize,
 }
 
@@ -101,25 +105,25 @@ impl<'a, T> Rows<'a, T> {
     /// [`Error::Invalid`] if the rows overlap or reach beyond `data`.
     pub fn with_stride(data: &'a [T], rows: usize, columns: usize, stride: usize) -> Result<Self, Error> {
         check_length(data.len(), rows, columns, stride)?;
-        Ok(Self { numbers: Numbers::Slice { data, stride }, rows, columns, finite: false })
+        Ok(Self { numbers: Numbers::Slice { data, stride }, rows, start: 0, columns, finite: false })
     }
 
     #[cfg(feature = "ndarray")]
     pub(crate) fn of_array(array: interop::ndarray::ArrayRows<'a, T>) -> Self {
         let (rows, columns) = array.dims();
-        Self { numbers: Numbers::Array(array), rows, columns, finite: false }
+        Self { numbers: Numbers::Array(array), rows, start: 0, columns, finite: false }
     }
 
     #[cfg(feature = "faer")]
     pub(crate) fn of_matrix(matrix: interop::faer::MatrixRows<'a, T>) -> Self {
         let (rows, columns) = matrix.dims();
-        Self { numbers: Numbers::Matrix(matrix), rows, columns, finite: false }
+        Self { numbers: Numbers::Matrix(matrix), rows, start: 0, columns, finite: false }
     }
 
     /// One row per group, repeated for all rows of its group without a copy.
     pub(crate) fn repeated(of_groups: &'a [&'a [T]], groups: &'a Groups, columns: usize) -> Self {
         let numbers = Numbers::Repeated { of_groups, groups, first: 0 };
-        Self { numbers, rows: groups.rows(), columns, finite: false }
+        Self { numbers, rows: groups.rows(), start: 0, columns, finite: false }
     }
 
     /// The same rows, whose numbers are known to be finite: they are not looked at again. This is for numbers that are finite by
@@ -146,23 +150,33 @@ impl<'a, T> Rows<'a, T> {
     #[must_use]
     #[inline(always)]
     pub fn row(&self, index: usize) -> &'a [T] {
-        match &self.numbers {
-            Numbers::Slice { data, stride } => &data[index * stride..][..self.columns],
+        let row = match &self.numbers {
+            Numbers::Slice { data, stride } => &data[index * stride..],
             #[cfg(feature = "ndarray")]
             Numbers::Array(array) => array.row(index),
             #[cfg(feature = "faer")]
             Numbers::Matrix(matrix) => matrix.row(index),
             Numbers::Repeated { of_groups, groups, first } => of_groups[groups.of_row(first + index)],
-        }
+        };
+        &row[self.start..][..self.columns]
+    }
+
+    /// Some of the columns.
+    pub(crate) fn columns_in(&self, range: &Range<usize>) -> Self
+    where
+        T: Copy,
+    {
+        debug_assert!(range.end <= self.columns, "columns of the table");
+        Self { start: self.start + range.start, columns: range.len(), ..*self }
     }
 
     /// The rows in a range.
-    fn slice(&self, range: Range<usize>) -> Self {
+    pub(crate) fn slice(&self, range: Range<usize>) -> Self {
         let rows = range.len();
         let numbers = match &self.numbers {
             Numbers::Slice { data, stride } => {
                 let start = if range.is_empty() { 0 } else { range.start * stride };
-                let length = if range.is_empty() { 0 } else { (rows - 1) * stride + self.columns };
+                let length = if range.is_empty() { 0 } else { (rows - 1) * stride + self.start + self.columns };
                 Numbers::Slice { data: &data[start..][..length], stride: *stride }
             }
             #[cfg(feature = "ndarray")]
@@ -183,7 +197,7 @@ impl<'a, T> Rows<'a, T> {
     {
         let table = *self;
         let whole = match table.numbers {
-            Numbers::Slice { data, stride } if stride == table.columns => Some(data),
+            Numbers::Slice { data, stride } if stride == table.columns && table.start == 0 => Some(data),
             _ => None,
         };
         let together = if whole.is_some() { rows.len().max(1) } else { 1 };
@@ -209,19 +223,19 @@ impl<'a, T> RowsMut<'a, T> {
     /// [`Error::Invalid`] if the rows overlap or reach beyond `data`.
     pub fn with_stride(data: &'a mut [T], rows: usize, columns: usize, stride: usize) -> Result<Self, Error> {
         check_length(data.len(), rows, columns, stride)?;
-        Ok(Self { numbers: NumbersMut::Slice { data, stride }, rows, columns })
+        Ok(Self { numbers: NumbersMut::Slice { data, stride }, rows, start: 0, columns })
     }
 
     #[cfg(feature = "ndarray")]
     pub(crate) fn of_array(array: interop::ndarray::ArrayRowsMut<'a, T>) -> Self {
         let (rows, columns) = array.dims();
-        Self { numbers: NumbersMut::Array(array), rows, columns }
+        Self { numbers: NumbersMut::Array(array), rows, start: 0, columns }
     }
 
     #[cfg(feature = "faer")]
     pub(crate) fn of_matrix(matrix: interop::faer::MatrixRowsMut<'a, T>) -> Self {
         let (rows, columns) = matrix.dims();
-        Self { numbers: NumbersMut::Matrix(matrix), rows, columns }
+        Self { numbers: NumbersMut::Matrix(matrix), rows, start: 0, columns }
     }
 
     /// Number of rows.
@@ -239,13 +253,21 @@ impl<'a, T> RowsMut<'a, T> {
     /// Row `index`.
     #[inline(always)]
     pub fn row_mut(&mut self, index: usize) -> &mut [T] {
-        match &mut self.numbers {
-            NumbersMut::Slice { data, stride } => &mut data[index * *stride..][..self.columns],
+        let row = match &mut self.numbers {
+            NumbersMut::Slice { data, stride } => &mut data[index * *stride..],
             #[cfg(feature = "ndarray")]
             NumbersMut::Array(array) => array.row_mut(index),
             #[cfg(feature = "faer")]
             NumbersMut::Matrix(matrix) => matrix.row_mut(index),
-        }
+        };
+        &mut row[self.start..][..self.columns]
+    }
+
+    /// Some of the columns.
+    pub(crate) fn columns_in(&mut self, range: &Range<usize>) -> RowsMut<'_, T> {
+        debug_assert!(range.end <= self.columns, "columns of the table");
+        let (start, columns) = (self.start + range.start, range.len());
+        RowsMut { start, columns, ..self.reborrow() }
     }
 
     /// Columns from `column` to the first one that starts a cache line in every row; none if rows differ in that.
@@ -262,7 +284,7 @@ impl<'a, T> RowsMut<'a, T> {
         if !(stride * size).is_multiple_of(LINE) {
             return 0;
         }
-        let past = (address + column * size) % LINE;
+        let past = (address + (self.start + column) * size) % LINE;
         (LINE - past) % LINE / size
     }
 
@@ -275,12 +297,12 @@ impl<'a, T> RowsMut<'a, T> {
             #[cfg(feature = "faer")]
             NumbersMut::Matrix(matrix) => NumbersMut::Matrix(matrix.reborrow()),
         };
-        RowsMut { numbers, rows: self.rows, columns: self.columns }
+        RowsMut { numbers, rows: self.rows, start: self.start, columns: self.columns }
     }
 
     /// The first rows and the others.
     pub(crate) fn split_at(self, rows: usize) -> (Self, Self) {
-        let Self { numbers, rows: all, columns } = self;
+        let Self { numbers, rows: all, start, columns } = self;
         let (first, rest) = match numbers {
             NumbersMut::Slice { data, stride } => {
                 // The last row of the whole table may end before its stride does.
@@ -299,7 +321,7 @@ impl<'a, T> RowsMut<'a, T> {
                 (NumbersMut::Matrix(first), NumbersMut::Matrix(rest))
             }
         };
-        (Self { numbers: first, rows, columns }, Self { numbers: rest, rows: all - rows, columns })
+        (Self { numbers: first, rows, start, columns }, Self { numbers: rest, rows: all - rows, start, columns })
     }
 
     /// The table cut into blocks of `block_rows` rows, the last one possibly shorter.
@@ -332,6 +354,20 @@ mod tests {
             block.row_mut(0).fill(0.0);
         }
         assert_eq!(data, [0.0, 0.0, 0.0, 3.0, 4.0, 5.0, 6.0, 7.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn some_columns_of_rows_and_blocks() {
+        let mut data: Vec<f32> = (0..12).map(|v| v as f32).collect();
+        let rows = Rows::new(&data, 3, 4).unwrap().columns_in(&(1..4)).columns_in(&(1..2));
+        assert_eq!((rows.rows(), rows.columns(), rows.row(2)), (3, 1, &[10.0][..]));
+        assert_eq!(rows.slice(1..3).row(0), [6.0]);
+        assert_eq!(rows.runs(0..2).collect::<Vec<_>>(), [[2.0], [6.0]]);
+        let mut table = RowsMut::new(&mut data, 3, 4).unwrap();
+        for mut block in table.columns_in(&(2..4)).blocks(2) {
+            block.row_mut(0).fill(0.0);
+        }
+        assert_eq!(data, [0.0, 1.0, 0.0, 0.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 0.0, 0.0]);
     }
 
     #[test]

@@ -70,6 +70,27 @@ impl<T: Scalar> OwnedRows<T> {
         Self { parts, finite: input.is_known_finite() }
     }
 
+    /// The same rows, each times a factor.
+    pub(crate) fn scaled(&self, factor: impl Fn(usize) -> T) -> Self {
+        let mut scaled = self.clone();
+        match &mut scaled.parts {
+            Parts::Dense { columns, values, .. } => {
+                for (row, values) in values.chunks_exact_mut((*columns).max(1)).enumerate() {
+                    values.iter_mut().for_each(|value| *value *= factor(row));
+                }
+            }
+            Parts::Sparse { row_starts, values, .. } => {
+                for (row, ends) in row_starts.windows(2).enumerate() {
+                    let range = ends.iter().map(|&end| usize::try_from(end).unwrap_or(usize::MAX));
+                    let (start, end) = (range.clone().min().unwrap_or(0), range.max().unwrap_or(0));
+                    let factor = factor(row);
+                    values[start..end].iter_mut().for_each(|value| *value *= factor);
+                }
+            }
+        }
+        scaled
+    }
+
     /// The rows as an input.
     #[must_use]
     pub fn view(&self) -> Input<'_, T> {
@@ -77,7 +98,7 @@ impl<T: Scalar> OwnedRows<T> {
         match &self.parts {
             Parts::Dense { rows, columns, values } => {
                 let numbers = Numbers::Slice { data: values, stride: *columns };
-                Input::Dense(Rows { numbers, rows: *rows, columns: *columns, finite })
+                Input::Dense(Rows { numbers, rows: *rows, start: 0, columns: *columns, finite })
             }
             Parts::Sparse { columns, row_starts, columns_of, values } => {
                 let (row_starts, columns_of) = (Indices::U64(row_starts), Indices::U64(columns_of));

@@ -2,13 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{InputDims, Kernel, Method, Spec};
+use super::{InputDims, Kernel, Method, Polynomial, Spec};
 use crate::error::{Argument, Error, FileFault};
+use crate::fit::{Allocation, Fit, Landmarks};
 use crate::rng::StreamVersion;
 use crate::spherical::SphericalFit;
 
-/// Version of the JSON format.
-const FORMAT_VERSION: u32 = 1;
+/// Newest version of the JSON format. Version 1 has polynomial kernels, and methods that fit nothing to rows; what it can say is
+/// still written in it.
+const FORMAT_VERSION: u32 = 2;
 const FORMAT: &str = "argand-spec";
 
 /// The JSON form; its field order is the order in the file.
@@ -21,16 +23,60 @@ struct SpecFile {
     method: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     craft_dim: Option<usize>,
-    degree: usize,
-    gamma: f64,
-    coef0: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kernel: Option<Kernel>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    degree: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gamma: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    coef0: Option<f64>,
     input_dim: InputDims,
     features: usize,
     seed: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     spherical: Option<SphericalFit>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    maclaurin: Option<Allocation>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    landmarks: Option<Landmarks>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     checksum: Option<String>,
+}
+
+impl SpecFile {
+    /// The kernel: its parameters in the spec itself if it is polynomial, and under `kernel` otherwise.
+    fn kernel(&mut self) -> Result<Kernel, Error> {
+        let missing = |name: &str| Error::Spec(FileFault::Content(format!("missing field `{name}`")));
+        match (self.kernel.take(), self.degree, self.gamma, self.coef0) {
+            (None, degree, gamma, coef0) => Ok(Kernel::Polynomial(Polynomial {
+                degree: degree.ok_or_else(|| missing("degree"))?,
+                gamma: gamma.ok_or_else(|| missing("gamma"))?,
+                coef0: coef0.ok_or_else(|| missing("coef0"))?,
+            })),
+            (Some(kernel), None, None, None) => Ok(kernel),
+            (Some(kernel), ..) => {
+                let what = format!("kernel: a {} kernel has no degree, gamma or coef0", kernel.name());
+                Err(Error::Spec(FileFault::Content(what)))
+            }
+        }
+    }
+
+    /// What was fitted, of which there is at most one thing.
+    fn fit(&mut self) -> Result<Option<Fit>, Error> {
+        let fits = [
+            self.spherical.take().map(Fit::Spherical),
+            self.maclaurin.take().map(Fit::Maclaurin),
+            self.landmarks.take().map(Fit::Nystrom),
+        ];
+        let mut fits = fits.into_iter().flatten();
+        let fit = fits.next();
+        if fits.next().is_some() {
+            let what = "expected at most one of spherical, maclaurin and landmarks";
+            return Err(Error::Spec(FileFault::Content(what.to_owned())));
+        }
+        Ok(fit)
+    }
 }
 
 /// The checksum of a JSON object, whatever its layout: of all its fields but `checksum`. `None` for other text.
@@ -46,8 +92,8 @@ pub fn json_checksum(text: &str) -> Option<String> {
     Some(format!("crc32 {:08x}", crc32fast::hash(file.to_string().as_bytes())))
 }
 
-/// Longer than any spec: a wrong file is not read to its end.
-const LONGEST: usize = 1 << 20;
+/// Longer than any spec, also with thousands of landmarks: a wrong file is not read to its end.
+const LONGEST: usize = 64 << 20;
 
 /// Read first, so that a newer file is recognised before its unknown fields are rejected.
 #[derive(Deserialize)]
@@ -61,19 +107,31 @@ impl Spec {
     /// The spec as JSON, with a checksum and ending with a newline.
     #[must_use]
     pub fn to_json(&self) -> String {
+        let polynomial = self.kernel.polynomial();
+        let first = polynomial.is_some() && matches!(self.method, Method::Product(_) | Method::Spherical);
+        let (mut spherical, mut maclaurin, mut landmarks) = (None, None, None);
+        match self.fit.clone() {
+            Some(Fit::Spherical(fit)) => spherical = Some(fit),
+            Some(Fit::Maclaurin(fit)) => maclaurin = Some(fit),
+            Some(Fit::Nystrom(fit)) => landmarks = Some(fit),
+            None => {}
+        }
         let mut file = SpecFile {
             format: FORMAT.to_owned(),
-            version: FORMAT_VERSION,
+            version: if first { 1 } else { FORMAT_VERSION },
             stream_version: self.stream_version.number(),
             method: self.method.to_string(),
             craft_dim: self.method.craft(),
-            degree: self.kernel.degree,
-            gamma: self.kernel.gamma,
-            coef0: self.kernel.coef0,
+            kernel: polynomial.is_none().then(|| self.kernel.clone()),
+            degree: polynomial.map(|kernel| kernel.degree),
+            gamma: polynomial.map(|kernel| kernel.gamma),
+            coef0: polynomial.map(|kernel| kernel.coef0),
             input_dim: self.inputs.clone(),
             features: self.features,
             seed: self.seed,
-            spherical: self.spherical.clone(),
+            spherical,
+            maclaurin,
+            landmarks,
             checksum: None,
         };
         // Strings, numbers and lists of numbers always serialise.
@@ -107,7 +165,7 @@ impl Spec {
         };
         fault.map_or(Ok(()), |fault| Err(Error::Spec(fault)))?;
         let stream_version = StreamVersion::from_number(versions.stream_version).map_err(Error::Spec)?;
-        let file: SpecFile = serde_json::from_str(text).map_err(broken)?;
+        let mut file: SpecFile = serde_json::from_str(text).map_err(broken)?;
         if file.checksum.is_some() && file.checksum != json_checksum(text) {
             return Err(Error::Spec(FileFault::Checksum));
         }
@@ -120,13 +178,13 @@ impl Spec {
             method = method.with_craft_dim(up_dim);
         }
         let spec = Self {
-            kernel: Kernel { degree: file.degree, gamma: file.gamma, coef0: file.coef0 },
+            kernel: file.kernel()?,
+            fit: file.fit()?,
             inputs: file.input_dim,
             features: file.features,
             method,
             seed: file.seed,
             stream_version,
-            spherical: file.spherical,
         };
         spec.validate()?;
         Ok(spec)
@@ -165,8 +223,7 @@ mod tests {
 
     #[test]
     fn json_is_readable_and_exact() {
-        let mut spec = Spec::polynomial(64).with_degree(3).with_features(1024).with_seed(u64::MAX);
-        spec.kernel.gamma = 0.1;
+        let spec = Spec::polynomial(64).with_degree(3).with_gamma(0.1).with_features(1024).with_seed(u64::MAX);
         let json = spec.to_json();
         assert_eq!(
             json,
@@ -228,6 +285,49 @@ mod tests {
     }
 
     #[test]
+    fn other_kernels_have_a_name() {
+        let json = by_hand(&Spec::gaussian(64, 0.1).to_json());
+        assert_eq!(
+            json,
+            r#"{
+  "format": "argand-spec",
+  "version": 2,
+  "stream_version": 1,
+  "method": "sorf",
+  "kernel": {
+    "name": "gaussian",
+    "length_scale": 0.1
+  },
+  "input_dim": 64,
+  "features": 1024,
+  "seed": 0
+}
+"#
+        );
+        let nystrom: Method = "nystrom".parse().unwrap();
+        for kernel in [
+            Kernel::Gaussian { length_scale: 0.1 },
+            Kernel::Exponential { length_scale: 1e-3 },
+            Kernel::Series { coefficients: vec![1.0, 0.0, 1.0 / 3.0] },
+            Polynomial { degree: 2, gamma: 0.3, coef0: 0.0 }.into(),
+        ] {
+            let spec = Spec::polynomial(4).with_kernel(kernel).with_method(nystrom);
+            assert_eq!(Spec::from_json(&spec.to_json()), Ok(spec));
+        }
+        for (from, to, named) in [
+            ("0.1", "0.0", "length_scale"),
+            ("gaussian", "gausian", "gausian"),
+            ("\"length_scale\"", "\"scale\"", "scale"),
+            ("\"seed\": 0", "\"seed\": 0, \"degree\": 2", "degree"),
+            ("\"seed\": 0", "\"seed\": 0, \"maclaurin\": {\"linear\": true, \"terms\": []}", "maclaurin-"),
+            ("sorf", "ctr-gaussian", "method"),
+        ] {
+            let message = Spec::from_json(&json.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(message.contains(named), "{to}: {message}");
+        }
+    }
+
+    #[test]
     fn bad_json_says_what_is_wrong() {
         let good = by_hand(&Spec::polynomial(4).with_degree(2).with_features(8).to_json());
         for (from, to, named) in [
@@ -235,7 +335,7 @@ mod tests {
             ("\"seed\": 0", "\"seed\": -1", "-1"),
             ("\"seed\": 0", "\"seed\": 0, \"seed\": 1", "seed"),
             (",\n  \"seed\": 0", "", "seed"),
-            ("\"version\": 1", "\"version\": 2", "upgrade"),
+            ("\"version\": 1", "\"version\": 3", "upgrade"),
             ("\"version\": 1", "\"version\": 0", "version"),
             ("\"stream_version\": 1", "\"stream_version\": 9", "stream_version 9"),
             ("argand-spec", "something", "something"),

@@ -55,6 +55,32 @@ pub enum Method {
     /// Spherical random features (Pennington et al. 2015): cosines of random projections, for rows of unit norm only.
     /// Biased. Scales rows to unit norm, which discards their norms.
     Spherical,
+    /// The power series of a kernel, term by term: constant and linear term exactly, higher powers by sketches like these, which share the
+    /// features (`maclaurin-`). Unbiased up to the powers left out. Which power has how many is fitted on a sample of the rows.
+    Maclaurin(ProductMethod),
+    /// Cosines and sines of random projections, for Gaussian kernels: `rff`, `orf` and `sorf`. Unbiased.
+    Fourier(Frequencies),
+    /// Kernels of a row and some landmark rows, whitened (`nystrom`): exact on the landmarks. Landmarks are fitted on a sample of the rows.
+    Nystrom,
+    /// All monomials of a polynomial kernel, with their weights (`exact`).
+    Exact,
+}
+
+/// The frequencies of random Fourier features: projections of Gaussian length and uniform direction, divided by ℓ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Frequencies {
+    /// Independent Gaussian vectors, `rff` (Rahimi and Recht 2007).
+    Independent,
+    /// Orthogonal in blocks of d, `orf` (Yu et al. 2016).
+    Orthogonal,
+    /// Products of Hadamard matrices and random signs, `sorf`: nearly orthogonal, in time d log d (Yu et al. 2016).
+    Structured,
+}
+
+impl Frequencies {
+    const ALL: [(&'static str, Self); 3] =
+        [("rff", Self::Independent), ("orf", Self::Orthogonal), ("sorf", Self::Structured)];
 }
 
 /// A combination of base, field, shape and optional CRAFT down-projection.
@@ -82,6 +108,9 @@ impl From<ProductMethod> for Method {
 }
 
 const SPHERICAL: &str = "srf";
+const NYSTROM: &str = "nystrom";
+const EXACT: &str = "exact";
+const MACLAURIN: &str = "maclaurin-";
 const FIELDS: [(&str, Field); 3] = [("ctr-", Field::ComplexToReal), ("complex-", Field::Complex), ("", Field::Real)];
 const SHAPES: [(&str, Shape); 3] = [("hierarchical-", Shape::Tree), ("chain-", Shape::Chain), ("", Shape::Flat)];
 
@@ -95,17 +124,26 @@ impl Method {
     /// Every method, with the paper's E for CRAFT maps.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let mut methods = Vec::new();
+        let mut methods: Vec<Self> = Self::products().into_iter().map(Self::Product).collect();
+        methods.extend(Self::products().into_iter().map(Self::Maclaurin).filter(Self::is_possible));
+        methods.extend(Frequencies::ALL.map(|(_, frequencies)| Self::Fourier(frequencies)));
+        methods.extend([Self::Nystrom, Self::Exact, Self::Spherical]);
+        methods
+    }
+
+    /// Every product of projections, with the paper's E for CRAFT maps.
+    #[must_use]
+    pub fn products() -> Vec<ProductMethod> {
+        let mut products = Vec::new();
         for craft in [None, Some(ProductMethod::DEFAULT_CRAFT)] {
             for (_, shape) in SHAPES {
                 for base in Base::all() {
-                    let fields = FIELDS.map(|(_, field)| Self::Product(ProductMethod { base, field, shape, craft }));
-                    methods.extend(fields.into_iter().filter(Self::is_possible));
+                    let fields = FIELDS.map(|(_, field)| ProductMethod { base, field, shape, craft });
+                    products.extend(fields.into_iter().filter(|&product| Self::Product(product).is_possible()));
                 }
             }
         }
-        methods.push(Self::Spherical);
-        methods
+        products
     }
 
     /// The product of projections, if the method is one.
@@ -143,13 +181,22 @@ impl Method {
     pub fn with_craft_dim(self, up_dim: usize) -> Self {
         match self {
             Self::Product(product) => Self::Product(ProductMethod { craft: product.craft.map(|_| up_dim), ..product }),
-            Self::Spherical => self,
+            _ => self,
         }
     }
 
-    /// CRAFT projects real features.
+    /// Whether the spec of a sketch must be fitted to rows before it can be drawn, by [`Spec::fit_to`](super::Spec::fit_to).
+    #[must_use]
+    pub fn looks_at_rows(self) -> bool {
+        matches!(self, Self::Maclaurin(_) | Self::Nystrom)
+    }
+
+    /// CRAFT projects real features, and so do the terms of a sum.
     pub(super) fn is_possible(&self) -> bool {
-        self.craft().is_none() || self.field() != Field::Complex
+        match self {
+            Self::Maclaurin(product) => product.craft.is_none() && product.field != Field::Complex,
+            _ => self.craft().is_none() || self.field() != Field::Complex,
+        }
     }
 }
 
@@ -161,21 +208,29 @@ impl FromStr for Method {
         fn strip<'a, V: Copy>(name: &'a str, prefixes: &[(&str, V)]) -> Option<(&'a str, V)> {
             prefixes.iter().find_map(|&(prefix, value)| Some((name.strip_prefix(prefix)?, value)))
         }
-        if name == SPHERICAL {
-            return Ok(Self::Spherical);
+        if let Some(&(_, frequencies)) = Frequencies::ALL.iter().find(|(listed, _)| *listed == name) {
+            return Ok(Self::Fourier(frequencies));
         }
+        if let Some(&(_, single)) = [(SPHERICAL, Self::Spherical), (NYSTROM, Self::Nystrom), (EXACT, Self::Exact)]
+            .iter()
+            .find(|(listed, _)| *listed == name)
+        {
+            return Ok(single);
+        }
+        let (kind, product): (fn(ProductMethod) -> Self, &str) =
+            name.strip_prefix(MACLAURIN).map_or((Self::Product, name), |product| (Self::Maclaurin, product));
         let (rest, craft) =
-            strip(name, &[("craft-", Some(ProductMethod::DEFAULT_CRAFT)), ("", None)]).unwrap_or((name, None));
+            strip(product, &[("craft-", Some(ProductMethod::DEFAULT_CRAFT)), ("", None)]).unwrap_or((product, None));
         let parsed = strip(rest, &SHAPES).and_then(|(rest, shape)| {
             let (rest, field) = strip(rest, &FIELDS)?;
             let base = Base::all().find(|base| base.name() == rest)?;
-            Some(Self::Product(ProductMethod { base, field, shape, craft }))
+            Some(kind(ProductMethod { base, field, shape, craft }))
         });
         parsed.ok_or_else(|| {
             let bases = Base::all().map(Base::name).collect::<Vec<_>>().join(", ");
             let expected = format!(
-                "[craft-][hierarchical-|chain-][ctr-|complex-]BASE with BASE one of {bases} (for example \
-                 ctr-product-srht), or {SPHERICAL}"
+                "[maclaurin-|craft-][hierarchical-|chain-][ctr-|complex-]BASE with BASE one of {bases} (for example \
+                 ctr-product-srht), or rff, orf, sorf, {NYSTROM}, {EXACT} or {SPHERICAL}"
             );
             Error::invalid(Argument::Method, expected, format!("\"{name}\""))
         })
@@ -187,10 +242,17 @@ impl fmt::Display for Method {
         fn name_of<V: PartialEq>(names: &[(&'static str, V)], value: &V) -> &'static str {
             names.iter().find(|(_, listed)| listed == value).map_or("", |(name, _)| name)
         }
-        let Self::Product(ProductMethod { base, field, shape, craft }) = self else { return formatter.pad(SPHERICAL) };
+        let (sum, ProductMethod { base, field, shape, craft }) = match self {
+            Self::Product(product) => ("", product),
+            Self::Maclaurin(product) => (MACLAURIN, product),
+            Self::Fourier(frequencies) => return formatter.pad(name_of(&Frequencies::ALL, frequencies)),
+            Self::Spherical => return formatter.pad(SPHERICAL),
+            Self::Nystrom => return formatter.pad(NYSTROM),
+            Self::Exact => return formatter.pad(EXACT),
+        };
         let craft = if craft.is_some() { "craft-" } else { "" };
         let (shape, field) = (name_of(&SHAPES, shape), name_of(&FIELDS, field));
-        formatter.pad(&format!("{craft}{shape}{field}{}", base.name()))
+        formatter.pad(&format!("{sum}{craft}{shape}{field}{}", base.name()))
     }
 }
 

@@ -28,5 +28,5 @@ pub mod variance;
 
 pub(crate) use error::Predictor;
 pub use error::{ExpectedError, Sampling, Source, expected_error, kernel_error};
-pub(crate) use pairs::choose_rows;
 pub use pairs::kernel_matrix;
+pub(crate) use pairs::{RowSums, Sample, choose_rows, mean};

@@ -7,8 +7,9 @@ use rayon::prelude::*;
 
 use super::variance::{PairStatistics, power};
 use crate::error::{Argument, Error};
+use crate::fit::Fit;
 use crate::rng::{Purpose, Stream};
-use crate::rows::Input;
+use crate::rows::{Input, Rows};
 use crate::scalar::Scalar;
 use crate::spec::{InputDims, Kernel, Spec};
 
@@ -17,8 +18,10 @@ const BLOCK: usize = 128;
 
 /// Rows in double precision, ready for their inner products.
 #[derive(Debug)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     kernel: Kernel,
+    /// γ and ν of the vectors x̃ whose statistics are computed.
+    lift: [f64; 2],
     distinct: bool,
     tables: Vec<Table>,
     rows: usize,
@@ -47,11 +50,25 @@ enum Entries {
 }
 
 impl Table {
-    fn new<T: Scalar>(input: &Input<'_, T>) -> Self {
+    /// Dense rows are shifted by the centre, if there is one; sparse rows with a centre become dense.
+    fn new<T: Scalar>(input: &Input<'_, T>, centre: Option<&[f64]>) -> Self {
         match input {
+            Input::Sparse(rows) if centre.is_some() => {
+                let mut values = vec![T::ZERO; rows.rows() * rows.columns()];
+                for (row, to) in values.chunks_exact_mut(rows.columns()).enumerate() {
+                    rows.row(row).for_each(|(column, value)| to[column] += value);
+                }
+                let dense = Rows::new(&values, rows.rows(), rows.columns());
+                Self::new(&dense.unwrap_or_else(|_| unreachable!("the length fits")).into(), centre)
+            }
             Input::Dense(rows) => {
-                let values: Vec<f64> =
+                let mut values: Vec<f64> =
                     (0..rows.rows()).flat_map(|row| rows.row(row)).map(|value| value.to_f64()).collect();
+                if let Some(centre) = centre {
+                    for row in values.chunks_exact_mut(rows.columns()) {
+                        row.iter_mut().zip(centre).for_each(|(value, centre)| *value -= centre);
+                    }
+                }
                 let squares: Vec<f64> = values.iter().map(|value| value * value).collect();
                 let columns = rows.columns();
                 let norms = (0..rows.rows()).map(|row| squares[row * columns..][..columns].iter().sum()).collect();
@@ -119,7 +136,7 @@ pub(super) fn inner_products(values: &[f64], columns: usize, first: &Range<usize
 
 /// A quantity of pairs, summed row by row.
 #[derive(Debug, Clone)]
-pub(super) struct RowSums {
+pub(crate) struct RowSums {
     /// Σ_{j≠i} f(i, j)
     pub(super) others: Vec<f64>,
     /// f(i, i)
@@ -129,12 +146,28 @@ pub(super) struct RowSums {
 impl Sample {
     /// The inputs must fit the spec and be finite.
     pub(super) fn new<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Self {
+        // Distances are more accurate, and statistics those of a Maclaurin sum, with the rows around their centre.
+        let centre = spec.kernel.radial().and_then(|_| match &spec.fit {
+            Some(Fit::Maclaurin(allocation)) => allocation.centre.clone(),
+            _ => inputs.first().and_then(mean),
+        });
+        Self { lift: spec.kernel.lift(), ..Self::centred(spec, inputs, centre.as_deref()) }
+    }
+
+    /// The same with x̃ = x, less a centre, whatever the kernel.
+    pub(crate) fn centred<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], centre: Option<&[f64]>) -> Self {
         Self {
-            kernel: spec.kernel,
+            kernel: spec.kernel.clone(),
+            lift: [1.0, 0.0],
             distinct: matches!(spec.inputs, InputDims::Distinct(_)),
-            tables: inputs.iter().map(Table::new).collect(),
+            tables: inputs.iter().map(|input| Table::new(input, centre)).collect(),
             rows: inputs.first().map_or(0, Input::rows),
         }
+    }
+
+    /// ‖x‖² of every row of the first table.
+    pub(crate) fn squared_norms(&self) -> impl Iterator<Item = f64> + '_ {
+        self.tables.iter().take(1).flat_map(|table| table.norms.iter().copied())
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -144,10 +177,10 @@ impl Sample {
     /// k(x, y) from the statistics of each table.
     #[inline(always)]
     pub(super) fn kernel(&self, factors: &[PairStatistics]) -> f64 {
-        if self.distinct {
-            factors.iter().map(|factor| factor.inner).product()
-        } else {
-            factors.first().map_or(1.0, |factor| power(factor.inner, self.kernel.degree))
+        match &self.kernel {
+            Kernel::Polynomial(_) if self.distinct => factors.iter().map(|factor| factor.inner).product(),
+            Kernel::Polynomial(kernel) => factors.first().map_or(1.0, |factor| power(factor.inner, kernel.degree)),
+            kernel => factors.first().map_or(1.0, |factor| kernel.value(factor.inner, factor.norm_sum)),
         }
     }
 
@@ -159,14 +192,15 @@ impl Sample {
         mut visit: impl FnMut((usize, usize), &[PairStatistics]),
     ) {
         let products: Vec<_> = self.tables.iter().map(|table| table.products(first, second, squares)).collect();
-        let mut factors = vec![PairStatistics { inner: 0.0, squares: 0.0, norms: 0.0 }; self.tables.len()];
+        let mut factors =
+            vec![PairStatistics { inner: 0.0, squares: 0.0, norms: 0.0, norm_sum: 0.0 }; self.tables.len()];
         for (row, i) in first.clone().enumerate() {
             for (column, j) in second.clone().enumerate().take_while(|&(_, j)| j <= i) {
                 let at = row * second.len() + column;
                 for (factor, (table, [inner, squared])) in factors.iter_mut().zip(self.tables.iter().zip(&products)) {
                     let squares = if squares { squared[at] } else { 0.0 };
                     *factor =
-                        PairStatistics::from_sums(self.kernel, inner[at], squares, [table.norms[i], table.norms[j]]);
+                        PairStatistics::from_sums(self.lift, inner[at], squares, [table.norms[i], table.norms[j]]);
                 }
                 visit((i, j), &factors);
             }
@@ -177,7 +211,7 @@ impl Sample {
     /// its result, the place of the pair in the block, the pair's statistics and where the quantities go.
     ///
     /// The sums do not depend on the number of threads.
-    pub(super) fn row_sums<P>(
+    pub(crate) fn row_sums<P>(
         &self,
         count: usize,
         squares: bool,
@@ -230,6 +264,17 @@ impl Sample {
     }
 }
 
+/// The mean of dense rows.
+pub(crate) fn mean<T: Scalar>(input: &Input<'_, T>) -> Option<Vec<f64>> {
+    let Input::Dense(rows) = input else { return None };
+    let mut mean = vec![0.0; rows.columns()];
+    for row in 0..rows.rows() {
+        mean.iter_mut().zip(rows.row(row)).for_each(|(sum, value)| *sum += value.to_f64());
+    }
+    mean.iter_mut().for_each(|sum| *sum /= rows.rows() as f64);
+    Some(mean)
+}
+
 /// Checks that tables fit a spec and each other, are not empty and hold finite numbers.
 pub(super) fn check<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Result<(), Error> {
     spec.validate()?;
@@ -258,7 +303,7 @@ pub(crate) fn choose_rows(total: usize, wanted: usize, seed: u64) -> Vec<usize> 
 /// The exact kernel of every pair of rows, row by row.
 ///
 /// # Formula
-/// (γ⟨x, y⟩ + ν)^p, or Πᵢ (γ⟨xᵢ, yᵢ⟩ + ν) with one table per factor.
+/// [`Kernel::value`], or Πᵢ (γ⟨xᵢ, yᵢ⟩ + ν) with one table per factor.
 ///
 /// # Cost
 /// n² d operations, in blocks and in parallel; 8n² bytes.

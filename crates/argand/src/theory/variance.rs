@@ -1,13 +1,14 @@
 //! The variance of a kernel estimate: Table 1 of the paper, and what it leaves out.
 
 use crate::error::{Argument, Error};
+use crate::fit::{Allocation, Fit, radial_square, scaled};
 use crate::projection::Kind;
-use crate::spec::{Base, Field, InputDims, Kernel, Method, Shape, Spec};
+use crate::spec::{Base, Field, Frequencies, InputDims, Kernel, Method, ProductMethod, Shape, Spec};
 
 /// Everything the variance of a kernel estimate depends on, for one factor of one pair x, y.
 ///
 /// # Formula
-/// With x̃ = (√γ x, √ν): ⟨x̃, ỹ⟩, Σ x̃ₖ²ỹₖ² and ‖x̃‖²‖ỹ‖².
+/// ⟨x̃, ỹ⟩, Σ x̃ₖ²ỹₖ², ‖x̃‖²‖ỹ‖² and ‖x̃‖² + ‖ỹ‖², where x̃ = (√γ x, √ν) for a polynomial kernel and x̃ = x for all others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairStatistics {
     /// ⟨x̃, ỹ⟩
@@ -16,6 +17,8 @@ pub struct PairStatistics {
     pub squares: f64,
     /// N = ‖x̃‖²‖ỹ‖²
     pub norms: f64,
+    /// ‖x̃‖² + ‖ỹ‖²
+    pub norm_sum: f64,
 }
 
 impl PairStatistics {
@@ -23,22 +26,35 @@ impl PairStatistics {
     ///
     /// # Errors
     /// [`Error::Invalid`] if they differ in length.
-    pub fn new(kernel: Kernel, x: &[f64], y: &[f64]) -> Result<Self, Error> {
+    pub fn new(kernel: &Kernel, x: &[f64], y: &[f64]) -> Result<Self, Error> {
         if x.len() != y.len() {
             return Err(Error::invalid(Argument::Y, format!("{} numbers, as x", x.len()), y.len()));
         }
         let sum = |term: &dyn Fn(f64, f64) -> f64| x.iter().zip(y).map(|(&x, &y)| term(x, y)).sum::<f64>();
         let norms = [sum(&|x, _| x * x), sum(&|_, y| y * y)];
-        Ok(Self::from_sums(kernel, sum(&|x, y| x * y), sum(&|x, y| x * x * y * y), norms))
+        Ok(Self::from_sums(kernel.lift(), sum(&|x, y| x * y), sum(&|x, y| x * x * y * y), norms))
     }
 
     /// From ⟨x, y⟩, Σ xₖ²yₖ² and [‖x‖², ‖y‖²], before γ and ν are applied.
     #[inline(always)]
-    pub(crate) fn from_sums(Kernel { gamma, coef0, .. }: Kernel, inner: f64, squares: f64, norms: [f64; 2]) -> Self {
+    pub(crate) fn from_sums([gamma, coef0]: [f64; 2], inner: f64, squares: f64, norms: [f64; 2]) -> Self {
         Self {
             inner: gamma * inner + coef0,
             squares: gamma * gamma * squares + coef0 * coef0,
             norms: (gamma * norms[0] + coef0) * (gamma * norms[1] + coef0),
+            norm_sum: gamma * (norms[0] + norms[1]) + 2.0 * coef0,
+        }
+    }
+
+    /// The statistics of x and y from those of x̃ and ỹ.
+    #[inline(always)]
+    fn unlifted(&self, [gamma, coef0]: [f64; 2]) -> Self {
+        let square = gamma * gamma;
+        Self {
+            inner: (self.inner - coef0) / gamma,
+            squares: (self.squares - coef0 * coef0) / square,
+            norms: (self.norms - coef0 * (self.norm_sum - coef0)) / square,
+            norm_sum: (self.norm_sum - 2.0 * coef0) / gamma,
         }
     }
 
@@ -91,6 +107,102 @@ pub struct Moments {
 /// A few operations per factor; a power in place of the product when all factors are alike.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Formula {
+    form: Form,
+}
+
+/// The closed forms.
+#[derive(Debug, Clone, PartialEq)]
+enum Form {
+    Product(ProductFormula),
+    /// Independent sketches of the terms, with γ = aₙ^{1/n} each: variances add up. Powers above the last term are missing.
+    Sum {
+        kernel: Kernel,
+        lift: [f64; 2],
+        exact: Vec<f64>,
+        terms: Vec<(ProductFormula, f64)>,
+    },
+    /// Independent frequencies, m of them: each has the variance (1 − k²)²/2.
+    Fourier {
+        kernel: Kernel,
+        outputs: usize,
+    },
+    /// No error at all.
+    Exact {
+        degree: usize,
+    },
+}
+
+impl Formula {
+    /// The closed form for a spec, if one is known: for flat sketches, for trees and chains of degree 1 and 2 (which are flat), for hierarchical
+    /// Gaussian ones, and for fitted sums of such terms; for `rff` and `exact`; not for CRAFT maps, spherical and orthogonal features, and Nyström's.
+    ///
+    /// # Errors
+    /// As [`Spec::validate`].
+    pub fn of(spec: &Spec) -> Result<Option<Self>, Error> {
+        spec.validate()?;
+        let form = match (spec.method, &spec.fit) {
+            (Method::Product(method), _) => ProductFormula::of(spec, method).map(Form::Product),
+            (Method::Maclaurin(product), Some(Fit::Maclaurin(allocation))) => {
+                let exact =
+                    (0..=usize::from(allocation.linear)).map(|degree| spec.kernel.coefficient(degree)).collect();
+                let term = |term: Spec| Some((ProductFormula::of(&term, product)?, term.factors().gamma));
+                let terms: Option<Vec<_>> = allocation.term_specs(spec, product).map(term).collect();
+                // A kernel that is constant has no statistics of x.
+                terms.filter(|_| spec.kernel.lift()[0] > 0.0).map(|terms| Form::Sum {
+                    kernel: spec.kernel.clone(),
+                    lift: spec.kernel.lift(),
+                    exact,
+                    terms,
+                })
+            }
+            (Method::Fourier(Frequencies::Independent), _) => {
+                Some(Form::Fourier { kernel: spec.kernel.clone(), outputs: spec.outputs() })
+            }
+            (Method::Exact, _) => Some(Form::Exact { degree: spec.factors().degree }),
+            _ => None,
+        };
+        Ok(form.map(|form| Self { form }))
+    }
+
+    /// Whether the mean is not the kernel: a sum leaves out its highest powers.
+    pub(crate) fn is_biased(&self) -> bool {
+        matches!(self.form, Form::Sum { .. })
+    }
+
+    /// The moments for one pair: one entry per table, so a single one if every factor reads the same rows. The rows of a sum with a centre are
+    /// those around it.
+    #[must_use]
+    pub fn moments(&self, factors: &[PairStatistics]) -> Moments {
+        match &self.form {
+            Form::Product(product) => product.moments(factors),
+            Form::Sum { kernel, lift, exact, terms } => {
+                let pair = factors[0].unlifted(*lift);
+                let square = radial_square(kernel, &pair);
+                let powers =
+                    exact.iter().enumerate().map(|(degree, coefficient)| coefficient * power(pair.inner, degree));
+                let (mut mean, mut variance) = (powers.sum::<f64>(), 0.0);
+                for (formula, gamma) in terms {
+                    let moments = formula.moments(&[scaled(&pair, *gamma)]);
+                    mean += moments.mean;
+                    variance += moments.variance;
+                }
+                Moments { mean: mean * square.sqrt(), variance: variance * square, pseudo_variance: variance * square }
+            }
+            Form::Fourier { kernel, outputs } => {
+                let mean = kernel.value(factors[0].inner, factors[0].norm_sum);
+                let variance = (1.0 - mean * mean).powi(2) / (2.0 * *outputs as f64);
+                Moments { mean, variance, pseudo_variance: variance }
+            }
+            Form::Exact { degree } => {
+                Moments { mean: power(factors[0].inner, *degree), variance: 0.0, pseudo_variance: 0.0 }
+            }
+        }
+    }
+}
+
+/// The closed form of a product of projections.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ProductFormula {
     base: Base,
     field: Field,
     degree: usize,
@@ -103,25 +215,18 @@ pub struct Formula {
     dependence: Option<Vec<f64>>,
 }
 
-impl Formula {
-    /// The closed form for a spec, if one is known: for flat sketches, for trees and chains of degree 1 and 2 (which are
-    /// flat), and for hierarchical Gaussian ones; not for CRAFT maps and spherical features.
-    ///
-    /// # Errors
-    /// As [`Spec::validate`].
-    pub fn of(spec: &Spec) -> Result<Option<Self>, Error> {
-        spec.validate()?;
-        let Method::Product(method) = spec.method else { return Ok(None) };
-        let degree = spec.kernel.degree;
+impl ProductFormula {
+    fn of(spec: &Spec, method: ProductMethod) -> Option<Self> {
+        let degree = spec.factors().degree;
         let flat = method.shape == Shape::Flat || degree <= 2;
         let tree = !flat && method.shape == Shape::Tree && method.base == Base::Gaussian;
         if method.craft.is_some() || !(flat || tree) {
-            return Ok(None);
+            return None;
         }
         let distinct = matches!(spec.inputs, InputDims::Distinct(_));
         let tables = spec.inputs.as_slice().len();
         let dependence = |factor| method.base.dependence(spec.factor_dim(factor), spec.outputs());
-        Ok(Some(Self {
+        Some(Self {
             base: method.base,
             field: method.field,
             degree,
@@ -129,7 +234,7 @@ impl Formula {
             tree,
             outputs: spec.outputs(),
             dependence: (0..tables).map(dependence).collect(),
-        }))
+        })
     }
 
     /// Π term(factor) over all factors; `factors` has one entry per factor, or one for all.
@@ -142,9 +247,7 @@ impl Formula {
         }
     }
 
-    /// The moments for one pair: one entry per table, so a single one if every factor reads the same rows.
-    #[must_use]
-    pub fn moments(&self, factors: &[PairStatistics]) -> Moments {
+    fn moments(&self, factors: &[PairStatistics]) -> Moments {
         let mean = self.product(factors, |_, factor| factor.inner);
         let [variance, pseudo_variance] = self.second_moments(factors);
         let (variance, pseudo_variance) = match self.field {
@@ -280,9 +383,17 @@ pub fn variance(spec: &Spec, x: &[&[f64]], y: &[&[f64]]) -> Result<Option<Moment
             }
         }
     }
-    let factors =
-        x.iter().zip(y).map(|(x, y)| PairStatistics::new(spec.kernel, x, y)).collect::<Result<Vec<_>, _>>()?;
+    let factors = x.iter().zip(y).map(|(x, y)| around(spec, x, y)).collect::<Result<Vec<_>, _>>()?;
     Ok(formula.map(|formula| formula.moments(&factors)))
+}
+
+/// The statistics of a pair, around the centre of a sum if it has one.
+fn around(spec: &Spec, x: &[f64], y: &[f64]) -> Result<PairStatistics, Error> {
+    let Some(Fit::Maclaurin(Allocation { centre: Some(centre), .. })) = &spec.fit else {
+        return PairStatistics::new(&spec.kernel, x, y);
+    };
+    let shifted = |row: &[f64]| row.iter().zip(centre).map(|(value, centre)| value - centre).collect::<Vec<f64>>();
+    PairStatistics::new(&spec.kernel, &shifted(x), &shifted(y))
 }
 
 /// How much lower the variance of a CtR-Rademacher sketch is than that of a real one with as many features.
@@ -343,10 +454,10 @@ mod tests {
     }
 
     use super::*;
-    use crate::spec::Method;
+    use crate::spec::Polynomial;
 
     fn pairs() -> Vec<PairStatistics> {
-        let kernel = Kernel { degree: 1, gamma: 0.7, coef0: 0.2 };
+        let kernel = Polynomial { degree: 1, gamma: 0.7, coef0: 0.2 }.into();
         let rows: [[[f64; 3]; 2]; 5] = [
             [[1.0, 2.0, 3.0], [0.5, 1.0, 0.2]],
             [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]],
@@ -354,12 +465,15 @@ mod tests {
             [[1.0, 2.0, -0.5], [-1.0, 0.3, 1.0]],
             [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]],
         ];
-        rows.iter().map(|[x, y]| PairStatistics::new(kernel, x, y).unwrap()).collect()
+        rows.iter().map(|[x, y]| PairStatistics::new(&kernel, x, y).unwrap()).collect()
     }
 
     fn flat(base: Base, field: Field, degree: usize, pair: PairStatistics) -> f64 {
-        let mut spec = Spec::polynomial(3).with_degree(degree).with_features(10).with_method(Method::flat(base, field));
-        spec.kernel.coef0 = 0.2;
+        let spec = Spec::polynomial(3)
+            .with_degree(degree)
+            .with_features(10)
+            .with_method(Method::flat(base, field))
+            .with_coef0(0.2);
         Formula::of(&spec).unwrap().unwrap().moments(&[pair]).variance
     }
 
@@ -390,16 +504,16 @@ mod tests {
             }
         }
         // Where a < 0 the real sketch wins: (1, 1, 0) and (1, −1, 0) without a constant.
-        let kernel = Kernel { degree: 2, gamma: 1.0, coef0: 0.0 };
-        let opposed = PairStatistics::new(kernel, &[1.0, -1.0, 0.0], &[1.0, 1.0, 0.0]).unwrap();
+        let kernel = Polynomial { degree: 2, gamma: 1.0, coef0: 0.0 }.into();
+        let opposed = PairStatistics::new(&kernel, &[1.0, -1.0, 0.0], &[1.0, 1.0, 0.0]).unwrap();
         assert!(opposed.cross_terms() < 0.0 && rademacher_advantage(&opposed, 2, 10) < 0.0);
     }
 
     /// Hand-computed values of Table 1: x = y = (1, 1), so a = 4, q = 2, N = 4.
     #[test]
     fn table_1_by_hand() {
-        let kernel = Kernel { degree: 1, gamma: 1.0, coef0: 0.0 };
-        let pair = PairStatistics::new(kernel, &[1.0, 1.0], &[1.0, 1.0]).unwrap();
+        let kernel = Polynomial { degree: 1, gamma: 1.0, coef0: 0.0 }.into();
+        let pair = PairStatistics::new(&kernel, &[1.0, 1.0], &[1.0, 1.0]).unwrap();
         assert_eq!((pair.inner, pair.squares, pair.norms, pair.cross_terms()), (2.0, 2.0, 4.0, 2.0));
         let of = |base, field, degree, features| {
             let spec =
@@ -426,7 +540,7 @@ mod tests {
             let same = Spec::polynomial(5).with_degree(3).with_features(24).with_method(method);
             let distinct = Spec::tensor_product(&[5, 5, 5]).with_features(24).with_method(method);
             let pair =
-                PairStatistics::new(same.kernel, &[1.0, 2.0, 0.5, 0.0, -1.0], &[0.3, 1.0, 1.0, 2.0, 1.0]).unwrap();
+                PairStatistics::new(&same.kernel, &[1.0, 2.0, 0.5, 0.0, -1.0], &[0.3, 1.0, 1.0, 2.0, 1.0]).unwrap();
             if let (Ok(Some(same)), Ok(Some(distinct))) = (Formula::of(&same), Formula::of(&distinct)) {
                 let (same, distinct) = (same.moments(&[pair]), distinct.moments(&[pair; 3]));
                 assert!((same.variance - distinct.variance).abs() < 1e-12 * same.variance, "{method}");

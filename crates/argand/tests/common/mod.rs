@@ -7,7 +7,8 @@ use argand::draw::{Map, Projection, Source};
 use argand::rng::{Purpose, Stream};
 use argand::theory::variance::{Moments, variance};
 use argand::{
-    Base, FeatureMap, Field, Input, InputDims, Kernel, Method, ProductMethod, Rows, Scalar, Shape, SparseRows, Spec,
+    Base, FeatureMap, Field, Input, InputDims, Method, Polynomial, ProductMethod, Rows, RowsMut, Scalar, Shape, Sketch,
+    SparseRows, Spec,
 };
 
 pub type Complex = (f64, f64);
@@ -58,24 +59,27 @@ impl<T: Scalar> Csr<T> {
 
 /// Every method that sketches tensor products, with small CRAFT maps.
 pub fn methods() -> Vec<Method> {
-    Method::all().into_iter().filter(|&method| method != Method::Spherical).map(|m| m.with_craft_dim(64)).collect()
+    Method::products().into_iter().map(|product| Method::Product(product).with_craft_dim(64)).collect()
 }
 
 /// Spherical random features for (½⟨x, y⟩ + ½)^degree.
 pub fn srf(dim: usize, degree: usize, features: usize) -> Spec {
-    let mut spec =
-        Spec::polynomial(dim).with_degree(degree).with_features(features).with_method("srf".parse().unwrap());
-    (spec.kernel.gamma, spec.kernel.coef0) = (0.5, 0.5);
-    spec
+    let spec = Spec::polynomial(dim).with_degree(degree).with_features(features).with_method("srf".parse().unwrap());
+    spec.with_gamma(0.5).with_coef0(0.5)
 }
 
 /// x̃ = (√γ x, √ν).
-pub fn homogenise(kernel: Kernel, x: &[f64]) -> Vec<f64> {
+pub fn homogenise(kernel: Polynomial, x: &[f64]) -> Vec<f64> {
     let mut lifted: Vec<f64> = x.iter().map(|x| x * kernel.gamma.sqrt()).collect();
     if kernel.coef0 > 0.0 {
         lifted.push(kernel.coef0.sqrt());
     }
     lifted
+}
+
+/// The polynomial kernel of a spec.
+pub fn polynomial(spec: &Spec) -> Polynomial {
+    spec.kernel.polynomial().expect("a polynomial kernel")
 }
 
 fn product(spec: &Spec) -> ProductMethod {
@@ -118,7 +122,7 @@ pub fn oracle_row(spec: &Spec, inputs: &[&[f64]]) -> Vec<f64> {
         let mut product = vec![(1.0 / root, 0.0); spec.outputs()];
         for operand in &join.operands {
             let x = match operand.source {
-                Source::Factor(factor) => real(&homogenise(spec.kernel, inputs[factor % inputs.len()])),
+                Source::Factor(factor) => real(&homogenise(polynomial(spec), inputs[factor % inputs.len()])),
                 Source::Join(join) => results[join].clone(),
             };
             let projected = multiply(&matrix(&operand.projection), &x);
@@ -140,10 +144,11 @@ pub fn oracle_row(spec: &Spec, inputs: &[&[f64]]) -> Vec<f64> {
 
 /// The exact kernel of a pair, one slice per input table.
 pub fn kernel(spec: &Spec, x: &[&[f64]], y: &[&[f64]]) -> f64 {
-    (0..spec.kernel.degree)
+    let Polynomial { degree, gamma, coef0 } = polynomial(spec);
+    (0..degree)
         .map(|factor| {
             let (x, y) = (x[factor % x.len()], y[factor % y.len()]);
-            spec.kernel.gamma * x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>() + spec.kernel.coef0
+            gamma * x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>() + coef0
         })
         .product()
 }
@@ -190,9 +195,9 @@ pub fn rounding<T: Scalar>(spec: &Spec, inputs: &[&[f64]]) -> f64 {
     };
     let mut bound = T::EPSILON.to_f64() / m.sqrt();
     let mut depth = 0.0;
-    let degree = spec.kernel.degree;
+    let degree = polynomial(spec).degree;
     for factor in 0..degree {
-        let x = homogenise(spec.kernel, inputs[factor % inputs.len()]);
+        let x = homogenise(polynomial(spec), inputs[factor % inputs.len()]);
         let (weight, levels) = levels(x.len() as f64);
         bound *= weight * x.iter().map(|x| x.abs()).sum::<f64>();
         depth += levels + 4.0;
@@ -226,4 +231,64 @@ pub fn transform<T: Scalar>(map: &dyn FeatureMap<T>, tables: &[Vec<T>]) -> Vec<T
     let inputs: Vec<Input<'_, T>> =
         tables.iter().zip(map.input_dims()).map(|(table, &dim)| dense(table, dim).into()).collect();
     map.transform(&inputs).unwrap()
+}
+
+pub fn pool(threads: usize) -> rayon::ThreadPool {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap()
+}
+
+/// The suite that every map runs: a row has the same features whatever the threads, blocks and neighbouring rows.
+pub fn conforms<T: Scalar>(map: &dyn FeatureMap<T>, tables: &[Vec<T>]) {
+    let dims = map.input_dims();
+    let rows = tables[0].len() / dims[0];
+    let whole = pool(1).install(|| transform(map, tables));
+    assert_eq!(whole.len(), rows * map.output_dim());
+    for threads in [2, 3] {
+        assert!(pool(threads).install(|| transform(map, tables)) == whole, "{threads} threads");
+    }
+    // One row alone, and the rows in reverse order.
+    for row in [0, rows / 2, rows - 1] {
+        let alone: Vec<Vec<T>> = tables.iter().zip(dims).map(|(t, &dim)| t[row * dim..][..dim].to_vec()).collect();
+        assert!(transform(map, &alone) == whole[row * map.output_dim()..][..map.output_dim()], "row {row} alone");
+    }
+    let reversed: Vec<Vec<T>> =
+        tables.iter().zip(dims).map(|(t, &dim)| t.rchunks_exact(dim).flatten().copied().collect()).collect();
+    let back: Vec<T> = transform(map, &reversed).rchunks_exact(map.output_dim()).flatten().copied().collect();
+    assert!(back == whole, "reversed rows");
+    // No rows, no features, no error.
+    let none: Vec<Vec<T>> = tables.iter().map(|_| vec![]).collect();
+    assert_eq!(transform(map, &none), []);
+}
+
+/// The adjoint of one sketch against central differences of ⟨g, Φ(x)⟩, in every coordinate.
+pub fn check_gradient(spec: &Spec, rows: usize) {
+    let sketch: Sketch<f64> = spec.sketch().unwrap();
+    let dims = sketch.input_dims().to_vec();
+    let mut tables: Vec<Vec<f64>> =
+        dims.iter().zip(1..).map(|(&dim, seed)| uniform(seed, rows * dim, -1.0, 1.0)).collect();
+    let cotangent = uniform(9, rows * spec.features, -1.0, 1.0);
+    let mut gradients: Vec<Vec<f64>> = tables.iter().map(|table| vec![f64::NAN; table.len()]).collect();
+    {
+        let inputs: Vec<Input<'_, f64>> = tables.iter().zip(&dims).map(|(t, &dim)| dense(t, dim).into()).collect();
+        let mut out: Vec<RowsMut<'_, f64>> =
+            gradients.iter_mut().zip(&dims).map(|(g, &dim)| RowsMut::new(g, rows, dim).unwrap()).collect();
+        sketch.vjp_into(&inputs, dense(&cotangent, spec.features), &mut out).unwrap();
+    }
+    let value = |tables: &[Vec<f64>]| -> f64 {
+        transform(&sketch, tables).iter().zip(&cotangent).map(|(feature, g)| feature * g).sum()
+    };
+    let step = 1e-5;
+    for table in 0..tables.len() {
+        for at in 0..tables[table].len() {
+            let x = tables[table][at];
+            tables[table][at] = x + step;
+            let above = value(&tables);
+            tables[table][at] = x - step;
+            let below = value(&tables);
+            tables[table][at] = x;
+            let (got, want) = (gradients[table][at], (above - below) / (2.0 * step));
+            // Rounding of the difference is about 1e-16 / step times the size of the sum, truncation about step².
+            assert!((got - want).abs() < 1e-7 * (1.0 + want.abs()), "{spec:?} [{table}][{at}]: {got} {want}");
+        }
+    }
 }

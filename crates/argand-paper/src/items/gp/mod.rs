@@ -7,7 +7,7 @@ mod verdicts;
 use std::sync::Arc;
 
 use argand::rng::StreamVersion;
-use argand::{FeatureMap, Method, Rows, Spec, theory};
+use argand::{FeatureMap, Method, Polynomial, Rows, Spec, theory};
 use argand_learn::{
     Engine, GpClassifier, GpOptions, POSTERIOR_SAMPLES, Pipeline, Recipe, Scaling, largest,
     mean_negative_log_likelihood,
@@ -196,7 +196,10 @@ fn kernel_error(spec: &Spec, pipeline: &Pipeline<f32>, compared: &Part) -> Resul
         return Ok(theory::kernel_error(spec, &[rows.into()], features)?);
     };
     let (approximate, exact) = (engine.inner_products(features)?, engine.inner_products(rows)?);
-    let (gamma, coef0, degree) = (spec.kernel.gamma, spec.kernel.coef0, i32::try_from(spec.kernel.degree));
+    let Some(Polynomial { degree, gamma, coef0 }) = spec.kernel.polynomial() else {
+        unreachable!("the paper's kernels are polynomial")
+    };
+    let degree = i32::try_from(degree);
     let degree = degree.map_err(|error| Error::Internal(error.to_string()))?;
     let (mut errors, mut norms) = (0.0, 0.0);
     for row in 0..rows.rows() {

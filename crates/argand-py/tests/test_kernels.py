@@ -1,0 +1,179 @@
+"""Sketches of Gaussian and dot-product kernels, and Nyström's features."""
+
+import json
+import pickle
+import warnings
+
+import argand
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.kernel_approximation import Nystroem, RBFSampler
+from sklearn.linear_model import RidgeClassifier
+from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+SKETCHES = [
+    argand.GaussianSketch(n_components=20),
+    argand.GaussianSketch(n_components=20, gamma="scale", method="maclaurin-ctr-product-srht"),
+    argand.GaussianSketch(n_components=20, method="orf"),
+    argand.DotProductSketch(n_components=20),
+    argand.DotProductSketch([1.0, 0.5, 0.25], n_components=20),
+    argand.NystromSketch(n_components=20),
+    argand.NystromSketch("poly", n_components=20, selection="uniform"),
+]
+
+
+@pytest.fixture
+def rows():
+    return np.random.default_rng(5).normal(size=(80, 6)) * 0.5 + 1
+
+
+def relative_error(sketch, X):
+    Z, K = sketch.fit_transform(X), sketch.kernel(X)
+    return np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K)
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(SKETCHES)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_every_parameter_of_rbf_sampler_has_its_default():
+    ours, theirs = argand.GaussianSketch().get_params(), RBFSampler().get_params()
+    assert {name: ours[name] for name in theirs} == theirs
+
+
+@pytest.mark.parametrize(
+    ("sketch", "largest"),
+    [
+        (argand.GaussianSketch(gamma=0.3, method="rff"), 0.08),
+        (argand.GaussianSketch(gamma=0.3, method="orf"), 0.06),
+        (argand.GaussianSketch(gamma=0.3, method="sorf"), 0.06),
+        (argand.GaussianSketch(length_scale=1.3, method="maclaurin-ctr-product-srht"), 0.02),
+        (argand.GaussianSketch(gamma="scale", method="nystrom"), 1e-5),
+        (argand.DotProductSketch(), 0.05),
+        (argand.DotProductSketch(length_scale=4.0), 0.01),
+        (argand.DotProductSketch([1, 1, 0.5], method="maclaurin-ctr-rademacher"), 0.05),
+        (argand.NystromSketch(), 1e-5),
+        (argand.NystromSketch("poly", degree=2, gamma=0.1), 1e-4),
+        (argand.NystromSketch("exponential", gamma=0.1, selection="leverage"), 1e-4),
+        (argand.NystromSketch("series", coefficients=[0, 1, 0.5], selection="uniform"), 1e-4),
+        (argand.PolynomialSketch(degree=3, coef0=1, method="exact", n_components=84), 1e-12),
+        (argand.PolynomialSketch(degree=3, coef0=1, method="maclaurin-ctr-product-srht", n_components=600), 0.1),
+    ],
+    ids=str,
+)
+def test_features_approximate_the_kernel(sketch, largest, rows):
+    sketch = clone(sketch).set_params(random_state=0)
+    if sketch.n_components == 100:
+        # As many landmarks as rows are exact.
+        sketch.set_params(n_components=80 if "nystrom" in str(sketch).lower() else 1024)
+    assert relative_error(sketch, rows) < largest
+
+
+def test_kernels_are_scikit_learns(rows):
+    Y = rows[:7] + 1
+    np.testing.assert_allclose(argand.GaussianSketch(gamma=0.7).kernel(rows, Y), rbf_kernel(rows, Y, 0.7))
+    np.testing.assert_allclose(argand.NystromSketch().kernel(rows, Y), rbf_kernel(rows, Y))
+    np.testing.assert_allclose(argand.NystromSketch("poly").kernel(rows, Y), polynomial_kernel(rows, Y))
+    np.testing.assert_allclose(
+        argand.DotProductSketch(length_scale=2.0).kernel(rows, Y), np.exp(rows @ Y.T / 4), rtol=1e-12
+    )
+    np.testing.assert_allclose(argand.DotProductSketch([1, 2, 3]).kernel(rows), 1 + 2 * (G := rows @ rows.T) + 3 * G**2)
+    # The scale of the rows is learnt in fit.
+    scale = argand.DotProductSketch(n_components=20, random_state=0).fit(rows).length_scale_
+    assert scale == pytest.approx(np.sqrt((rows**2).sum(1).mean()))
+    gamma = argand.GaussianSketch("scale", random_state=0).fit(rows).gamma_
+    assert gamma == pytest.approx(RBFSampler("scale").fit(rows)._gamma)
+
+
+@pytest.mark.parametrize("sketch", SKETCHES, ids=str)
+def test_files_pickles_and_sparse_rows(sketch, rows, tmp_path):
+    rows = np.where(rows < 0.7, 0, rows).astype(np.float32)
+    fitted = clone(sketch).set_params(random_state=3, n_components=20).fit(rows)
+    Z = fitted.transform(rows)
+    assert Z.dtype == np.float32
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).transform(rows), Z)
+    np.testing.assert_allclose(fitted.transform(sp.csr_array(rows)), Z, atol=2e-3)
+    np.testing.assert_array_equal(fitted.get_feature_names_out().shape, (20,))
+    fitted.save(tmp_path / "spec.json")
+    loaded = type(sketch).load(tmp_path / "spec.json")
+    np.testing.assert_array_equal(loaded.transform(rows), Z)
+    np.testing.assert_allclose(loaded.kernel(rows), fitted.kernel(rows), rtol=1e-6)
+    with pytest.raises(ValueError, match="spec: "):
+        argand.SphericalSketch.load(tmp_path / "spec.json")
+
+
+def test_expected_errors(rows):
+    sketch = argand.GaussianSketch(gamma=0.1, n_components=64, method="maclaurin-ctr-product-srht", random_state=0)
+    expected = sketch.expected_error(rows)
+    errors = [relative_error(clone(sketch).set_params(random_state=seed), rows) for seed in range(200)]
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(expected, rel=0.1)
+
+
+def test_models_and_pipelines():
+    X, y = load_digits(return_X_y=True)
+    X = X.astype(np.float32)
+    for features in (
+        argand.GaussianSketch(length_scale=30.0, n_components=500, method="maclaurin-ctr-product-srht", random_state=0),
+        argand.NystromSketch(gamma=1 / 1800, n_components=300, random_state=0),
+    ):
+        model = make_pipeline(features, RidgeClassifier(1e-3)).fit(X[:1200], y[:1200])
+        assert model.score(X[1200:], y[1200:]) > 0.94
+    for method in ("maclaurin-ctr-product-srht", "nystrom"):
+        model = argand.RidgeClassifier(degree=3, gamma=1e-3, coef0=1.0, n_components=500, method=method, random_state=0)
+        assert model.fit(X[:1200], y[:1200]).score(X[1200:], y[1200:]) > 0.94
+
+
+def test_fewer_landmarks_than_asked_for():
+    X = np.repeat(np.eye(4), 3, axis=0)
+    with pytest.warns(UserWarning, match="n_components: expected at most the 4"):
+        assert argand.NystromSketch(n_components=20).fit_transform(X).shape == (12, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert argand.NystromSketch(n_components=3, random_state=0).fit(X).transform(X).shape == (12, 3)
+
+
+def test_better_landmarks_than_at_random():
+    X = load_digits().data
+    ours = argand.NystromSketch(gamma=1 / 1000, n_components=200, random_state=0)
+    theirs = Nystroem(gamma=1 / 1000, n_components=200, random_state=0)
+    K = rbf_kernel(X, gamma=1 / 1000)
+    errors = [np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K) for Z in (s.fit_transform(X) for s in (ours, theirs))]
+    assert errors[0] < errors[1]
+
+
+@pytest.mark.parametrize(
+    ("sketch", "match"),
+    [
+        (argand.GaussianSketch(gamma=0), "gamma: expected a positive number, got 0"),
+        (argand.GaussianSketch(gamma="wide"), "gamma: expected"),
+        (argand.GaussianSketch(length_scale=-1.0), "length_scale: expected a positive number"),
+        (argand.GaussianSketch(length_scale=1e-3, method="maclaurin-ctr-product-srht"), "X: expected rows on which"),
+        (argand.GaussianSketch(method="ctr-gaussian"), "method: expected maclaurin-"),
+        (argand.GaussianSketch(method="nystrom", selection="best"), "selection: expected uniform"),
+        (argand.DotProductSketch([1, -1]), "coefficients: expected finite numbers of at least 0"),
+        (argand.DotProductSketch([]), "coefficients: expected 1 to 65 numbers"),
+        (argand.DotProductSketch(np.ones(70)), "coefficients"),
+        (argand.DotProductSketch(length_scale=0.0), "length_scale"),
+        (argand.NystromSketch("sine"), "kernel_type: expected rbf"),
+        (argand.NystromSketch(gamma=np.nan), "gamma"),
+        (argand.PolynomialSketch(method="exact"), "n_components: expected 21, all monomials"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments(sketch, match, rows):
+    with pytest.raises(ValueError, match=match):
+        sketch.fit(rows)
+    with pytest.raises(TypeError, match="coefficients: expected numbers"):
+        argand.DotProductSketch(["a"]).fit(rows)
+
+
+def test_specs_are_small_but_for_landmarks(rows):
+    spec = argand.GaussianSketch(method="maclaurin-ctr-product-srht", n_components=2000).fit(rows).spec
+    assert len(spec) < 2500 and json.loads(spec)["version"] == 2
