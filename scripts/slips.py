@@ -9,6 +9,7 @@ a file with changes that are not committed is refused. A slip whose text is not 
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import re
 import subprocess
@@ -150,7 +151,9 @@ def main() -> int:
             found.append((what, test))
         print(f"{'noticed ' if found and found[-1][0] == what else 'SURVIVED'} {what}", flush=True)
     if arguments.docs:
-        lines = ["| slip | test |", "|---|---|", *(f"| {what} | `{test}` |" for what, test in found)]
+        today = datetime.date.today()
+        lines = ["| slip | test | tried |", "|---|---|---|"]
+        lines += [f"| {what} | `{test}` | noticed, {today} |" for what, test in found]
         page = ROOT / "docs/reliability.md"
         start, rest = page.read_text().split("<!-- slips -->\n", 1)
         _, end = rest.split("<!-- end of slips -->", 1)

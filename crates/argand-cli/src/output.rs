@@ -92,14 +92,16 @@ impl AtomicFile {
         let folders = [self.folder.clone(), description.folder.clone()];
         let (main, description) = (self.complete()?, description.complete()?);
         let changed = description.target.exists() && !same_contents(&description.target, &description.file);
-        let (main, description) = (main.name()?, description.name()?);
-        // From here on every step takes microseconds.
-        if changed {
-            let old = &description.target;
-            fs::remove_file(old).map_err(|error| Failure::io(old, "replace", &error))?;
-        }
-        main.place()?;
-        description.place()?;
+        // A few steps that take no time but for the file system's journal.
+        temporary::uninterrupted(|| {
+            let (main, description) = (main.name()?, description.name()?);
+            if changed {
+                let old = &description.target;
+                fs::remove_file(old).map_err(|error| Failure::io(old, "replace", &error))?;
+            }
+            main.place()?;
+            description.place()
+        })?;
         folders.iter().for_each(|folder| sync_folder(folder));
         Ok(())
     }

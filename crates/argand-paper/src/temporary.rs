@@ -26,8 +26,18 @@ pub fn forget(name: &Path) {
     names().retain(|other| other != name);
 }
 
+/// Held while files take their names.
+static FINISHING: Mutex<()> = Mutex::new(());
+
+/// Does what signals that can be handled must not interrupt: [`abandon`] waits for it.
+pub fn uninterrupted<R>(work: impl FnOnce() -> R) -> R {
+    let _held = FINISHING.lock().unwrap_or_else(PoisonError::into_inner);
+    work()
+}
+
 /// Removes the temporary files of this process, before it ends by a signal.
 pub fn abandon() {
+    let _held = FINISHING.lock().unwrap_or_else(PoisonError::into_inner);
     names().drain(..).for_each(|name| drop(fs::remove_file(name)));
 }
 
