@@ -51,20 +51,20 @@ def test_every_parameter_of_rbf_sampler_has_its_default():
 @pytest.mark.parametrize(
     ("sketch", "largest"),
     [
-        (argand.GaussianSketch(gamma=0.3, method="rff"), 0.08),
-        (argand.GaussianSketch(gamma=0.3, method="orf"), 0.06),
-        (argand.GaussianSketch(gamma=0.3, method="sorf"), 0.06),
-        (argand.GaussianSketch(length_scale=1.3, method="maclaurin-ctr-product-srht"), 0.02),
+        (argand.GaussianSketch(gamma=0.3, method="rff"), None),
+        (argand.GaussianSketch(gamma=0.3, method="orf"), None),
+        (argand.GaussianSketch(gamma=0.3, method="sorf"), None),
+        (argand.GaussianSketch(length_scale=1.3, method="maclaurin-ctr-product-srht"), None),
         (argand.GaussianSketch(gamma="scale", method="nystrom"), 1e-5),
-        (argand.DotProductSketch(), 0.05),
-        (argand.DotProductSketch(length_scale=4.0), 0.01),
-        (argand.DotProductSketch([1, 1, 0.5], method="maclaurin-ctr-rademacher"), 0.05),
+        (argand.DotProductSketch(), None),
+        (argand.DotProductSketch(length_scale=4.0), None),
+        (argand.DotProductSketch([1, 1, 0.5], method="maclaurin-ctr-rademacher"), None),
         (argand.NystromSketch(), 1e-5),
         (argand.NystromSketch("poly", degree=2, gamma=0.1), 1e-4),
         (argand.NystromSketch("exponential", gamma=0.1, selection="leverage"), 1e-4),
         (argand.NystromSketch("series", coefficients=[0, 1, 0.5], selection="uniform"), 1e-4),
         (argand.PolynomialSketch(degree=3, coef0=1, method="exact", n_components=84), 1e-12),
-        (argand.PolynomialSketch(degree=3, coef0=1, method="maclaurin-ctr-product-srht", n_components=600), 0.1),
+        (argand.PolynomialSketch(degree=3, coef0=1, method="maclaurin-ctr-product-srht", n_components=600), None),
     ],
     ids=str,
 )
@@ -73,7 +73,8 @@ def test_features_approximate_the_kernel(sketch, largest, rows):
     if sketch.n_components == 100:
         # As many landmarks as rows are exact.
         sketch.set_params(n_components=80 if "nystrom" in str(sketch).lower() else 1024)
-    assert relative_error(sketch, rows) < largest
+    # What is not exact is random, and has the error that is expected.
+    assert relative_error(sketch, rows) < (2 * sketch.expected_error(rows) if largest is None else largest)
 
 
 def test_kernels_are_scikit_learns(rows):
@@ -89,7 +90,7 @@ def test_kernels_are_scikit_learns(rows):
     scale = argand.DotProductSketch(n_components=20, random_state=0).fit(rows).length_scale_
     assert scale == pytest.approx(np.sqrt((rows**2).sum(1).mean()))
     gamma = argand.GaussianSketch("scale", random_state=0).fit(rows).gamma_
-    assert gamma == pytest.approx(RBFSampler("scale").fit(rows)._gamma)
+    assert gamma == pytest.approx(RBFSampler(gamma="scale").fit(rows)._gamma)
 
 
 @pytest.mark.parametrize("sketch", SKETCHES, ids=str)

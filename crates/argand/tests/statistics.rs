@@ -236,8 +236,10 @@ fn sums_and_frequencies() {
         assert!(check(truth, &scaled).is_err());
     }
     for (method, dim) in [("orf", 6), ("sorf", 16), ("sorf", 6)] {
-        let spec =
-            Spec::polynomial(dim).with_kernel(gaussian.clone()).with_features(16).with_method(method.parse().unwrap());
+        let spec = Spec::polynomial(dim)
+            .with_kernel(gaussian.clone())
+            .with_features(2 * dim.max(8))
+            .with_method(method.parse().unwrap());
         let pairs = pairs(&spec.inputs, -0.5);
         let independent = spec.clone().with_method("rff".parse().unwrap());
         let [x, y] = [&pairs[0][0][..], &pairs[0][1][..]];

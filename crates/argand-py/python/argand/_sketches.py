@@ -493,9 +493,9 @@ class GaussianSketch(KernelSketch):
         The number of features.
     method : str, default="sorf"
         ``rff`` (random Fourier features, as in RBFSampler), ``orf`` (orthogonal ones, more accurate), ``sorf``
-        (structured orthogonal ones, as accurate and much faster for many columns), ``maclaurin-ctr-product-srht`` (the
-        power series of the kernel around the mean of X, term by term: more accurate for wide kernels and many columns),
-        or ``nystrom`` (kernels with rows of X; most accurate for few features, and slow).
+        (structured orthogonal ones, nearly as accurate and faster for many columns), ``maclaurin-ctr-product-srht``
+        (the power series of the kernel around the mean of X, term by term: more accurate for wide kernels), or
+        ``nystrom`` (kernels with rows of X; most accurate for few features, and slow).
     selection : {"pivoted", "leverage", "uniform"}, default="pivoted"
         How ``nystrom`` selects its landmarks.
     random_state : int, RandomState, Generator or None, default=None
@@ -521,7 +521,8 @@ class GaussianSketch(KernelSketch):
     >>> X = np.random.default_rng(0).random((50, 10))
     >>> sketch = GaussianSketch(length_scale=1.3, n_components=512, method="maclaurin-ctr-product-srht", random_state=0)
     >>> Z = sketch.fit_transform(X)
-    >>> bool(np.abs(Z @ Z.T - sketch.kernel(X)).max() < 0.02)
+    >>> K = sketch.kernel(X)
+    >>> bool(np.linalg.norm(Z @ Z.T - K) < 0.01 * np.linalg.norm(K))
     True
     """
 
@@ -610,7 +611,7 @@ class DotProductSketch(KernelSketch):
     >>> sketch = DotProductSketch([1, 0.5, 0.25, 0.125], n_components=512, random_state=0)
     >>> Z = sketch.fit_transform(X)
     >>> K = sketch.kernel(X)
-    >>> bool(np.linalg.norm(Z @ Z.T - K) < 0.05 * np.linalg.norm(K))
+    >>> bool(np.linalg.norm(Z @ Z.T - K) < 0.1 * np.linalg.norm(K))
     True
     """
 
