@@ -162,7 +162,7 @@
 //! | [shape](Shape) | how p projections combine: flat, `hierarchical-` (a tree) or `chain-` |
 //! | craft | up to E features first, then down to D by one more projection; `craft-` |
 //! | [method](Method) | the name of a combination, used everywhere: `ctr-product-srht`, `hierarchical-ctr-product-srht`, `srf`, … |
-//! | [fit](fit) | what a method finds out about rows before it is drawn: for `maclaurin-` and `nystrom` |
+//! | [fit] | what a method finds out about rows before it is drawn: for `maclaurin-` and `nystrom` |
 //! | [seed](Spec::with_seed), [stream](rng) | where the random numbers come from; one stream per purpose and factor |
 //!
 //! The default is `ctr-product-srht`: fast, and accurate at low degree.
