@@ -639,6 +639,26 @@ def test_specs_of_complex_features_are_refused():
         polynomial_sketch(rows(2, 5), spec)
 
 
+@pytest.mark.parametrize(
+    "sketch",
+    [
+        argand.GaussianSketch(n_components=8),
+        argand.DotProductSketch(n_components=8),
+        argand.NystromSketch(n_components=8),
+        argand.PolynomialSketch(2, n_components=20, method="maclaurin-ctr-product-srht"),
+        argand.PolynomialSketch(2, n_components=15, method="exact"),
+    ],
+)
+def test_maps_without_derivatives_of_every_order_are_refused(sketch):
+    spec = sketch.fit(np.random.default_rng(0).normal(size=(30, 5))).spec
+    with pytest.raises(ValueError, match="spec: expected a product of projections or srf, got"):
+        PolynomialSketch.from_spec(spec)
+    with pytest.raises(ValueError, match="spec: expected a product of projections or srf, got"):
+        polynomial_sketch(rows(2, 5), spec)
+    with pytest.raises(ValueError, match="method: expected a product of projections or srf, got"):
+        layer(method=json.loads(spec)["method"])
+
+
 def test_specs_of_another_kind_are_refused():
     one, several = layer().spec, TensorProductSketch([5, 3], 8).spec
     with pytest.raises(ValueError, match="spec: describes a product of several tables"):

@@ -104,8 +104,8 @@ def looks_at_rows(method: str) -> bool:
     return method == "nystrom" or method.startswith("maclaurin-")
 
 
-def runs_on_gpu(method: str) -> bool:
-    """Whether a method runs on a GPU here."""
+def multiplies_projections(method: str) -> bool:
+    """Whether a method is a product of projections. Those run on a GPU, and are linear in each factor."""
     return not looks_at_rows(method) and method not in ("srf", "rff", "orf", "sorf", "exact")
 
 

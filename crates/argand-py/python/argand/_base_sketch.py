@@ -28,8 +28,8 @@ from ._arguments import (
     integer,
     is_complex,
     looks_at_rows,
+    multiplies_projections,
     native,
-    runs_on_gpu,
     sample_rows,
     seed_of,
     text,
@@ -155,7 +155,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @staticmethod
     def _check_gpu(method: Any) -> None:
-        if isinstance(method, str) and not runs_on_gpu(method):
+        if isinstance(method, str) and not multiplies_projections(method):
             raise TypeError(f"X: expected an array in the memory of the processor; {method} does not run on a GPU here")
 
     def _features_on_gpu(self, tables: list[Any]) -> Any:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import _argand
+from .._arguments import is_complex, multiplies_projections
 
 # Kernels in use, by their specs on one line.
 _IN_USE: WeakValueDictionary[str, Kernel] = WeakValueDictionary()
@@ -33,6 +34,7 @@ class Kernel:
         # On one line: compilers write it into their programs.
         self.line = json.dumps(data)
         self.method: str = data["method"]
+        check_method(self.method, "spec")
         self.features: int = data["features"]
         self.degree: int = data["degree"]
         self.is_product = isinstance(data["input_dim"], list)
@@ -76,6 +78,17 @@ class Kernel:
             with torch.inference_mode(False), torch._C._DisableFuncTorch():
                 self._frequencies[key] = torch.from_numpy(drawn).to(like.device, like.dtype)
         return self._frequencies[key]
+
+
+def check_method(method: str, name: str) -> None:
+    """Refuse methods that cannot be layers: features must be real, and have derivatives of every order."""
+    if is_complex(method):
+        real = method.replace("complex-", "ctr-")
+        raise ValueError(f"{name}: expected a method with real features, as {real}, got {method}")
+    if not multiplies_projections(method) and method != "srf":
+        raise ValueError(
+            f"{name}: expected a product of projections or srf, got {method}; argand's transformers take it"
+        )
 
 
 @lru_cache(maxsize=128)

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._arguments import comes_in_pairs, integer, is_complex, number, text
+from .._arguments import comes_in_pairs, integer, number, text
 from .._base_sketch import make_spec
 from ._derivatives import features
-from ._kernels import Kernel
+from ._kernels import Kernel, check_method
 from ._kernels import kernel as kernel_of
 
 _TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -46,16 +46,7 @@ def real_kernel(spec: str) -> Kernel:
     """The kernel of a spec with real features."""
     if not isinstance(spec, str):
         raise TypeError(f"spec: expected JSON as a string, got {type(spec).__name__}")
-    kernel = kernel_of(spec)
-    check_real(kernel.method, "spec")
-    return kernel
-
-
-def check_real(method: str, name: str) -> None:
-    """Refuse complex features: layers are real."""
-    if is_complex(method):
-        real = method.replace("complex-", "ctr-")
-        raise ValueError(f"{name}: expected a method with real features, as {real}, got {method}")
+    return kernel_of(spec)
 
 
 def numbered(tensors: Sequence[Any]) -> list[str]:
@@ -207,7 +198,7 @@ def new_kernel(
         "method": text("method", method),
         "craft_dim": integer("craft_dim", craft_dim),
     }
-    check_real(method, "method")
+    check_method(method, "method")
     out_features = integer("out_features", out_features)
     if out_features % 2 and comes_in_pairs(method):
         raise ValueError(
