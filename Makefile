@@ -11,7 +11,7 @@ TORCH_VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argand/venv-$(shell \
 	($(PYTHON) --version; cat $(PACKAGE)/requirements.txt $(PACKAGE)/requirements-torch.txt) | sha256sum | cut -c 1-16)
 TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 
-.PHONY: demo data test test-rust test-kernels test-python test-torch test-gpu sanitize-gpu test-slow soundness kernels bench-gpu wheel bench bench-python instructions figures paper clean
+.PHONY: demo data test test-rust test-kernels test-python test-torch test-gpu sanitize-gpu test-slow soundness deny fuzz kernels bench-gpu wheel bench bench-python instructions figures paper clean
 
 # The sketches at work on handwritten digits.
 demo:
@@ -96,18 +96,33 @@ wheel: $(VENV)/installed
 	ls dist
 
 # Statistics with ten times the seeds, the authors' kernel errors (if ARGAND_DATA names the folder with data and
-# reference), a 4 GB file in bounded memory (about 9 GB of disk), faults (kills, damages, failing disks), arrays of more than 2^31
-# numbers in Python, and mistakes put into the code, each of which a test must notice (an hour or two).
+# reference), a 4 GB file and ten million rows in bounded memory (about 9 GB of disk), faults (kills, damages, failing disks), fuzzing,
+# arrays of more than 2^31 numbers in Python, and mistakes put into the code, each of which a test must notice (an hour or two).
 test-slow: test-python
 	ARGAND_SEEDS=60000 $(CARGO) test --locked --release --package argand --test statistics
+	$(CARGO) test --locked --release --package argand --test scale -- --ignored --nocapture
 	$(CARGO) test --locked --release --package argand --test reference --package argand-learn --test learning -- --ignored --nocapture --test-threads 1
 	$(CARGO) build --locked --release --package argand-cli
 	scripts/memory-test.sh "$$($(CARGO) metadata --format-version 1 --no-deps | \
 		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
+	$(PYTHON) scripts/load.py "$$($(CARGO) metadata --format-version 1 --no-deps | \
+		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
 	$(PYTHON) scripts/faults.py "$$($(CARGO) metadata --format-version 1 --no-deps | \
 		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
+	$(MAKE) fuzz
 	cd $(PACKAGE) && $(IN_VENV)python -m pytest --quiet -m slow
 	$(PYTHON) scripts/slips.py
+
+# Files of the corpus, changed field by field with a seed that is printed: CASES of each format.
+CASES ?= 100000
+fuzz:
+	ARGAND_FUZZ_CASES=$(CASES) ARGAND_FUZZ_SEED=$${SEED:-$$(date +%s)} \
+		$(CARGO) test --locked --workspace --all-features --bin argand mutated_files_are_answered -- --nocapture
+
+# Licences and sources of all dependencies, without a network. Needs `cargo install cargo-deny`. Advisories need their database:
+# `cargo deny check advisories`.
+deny:
+	$(CARGO) deny --offline --all-features check licenses bans sources
 
 # The callers of unsafe code under valgrind, which knows no AVX-512: what is run is the code for AVX2 and older processors.
 soundness:

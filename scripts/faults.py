@@ -76,6 +76,16 @@ class Suite:
         self.succeed("fit x.npy --labels y.csv --model ridge -o model2 --features 16 --seed 2")
         softmax = "fit x.npy --labels y.csv --model softmax -o other --features 8 --epochs 2 --checkpoint state"
         self.succeed(softmax)
+        # Sums, and fewer rows than features, which are kept; parts of the rows, to be merged.
+        self.succeed("gram x.npy --labels y.csv --spec spec.json -o sums.gram")
+        self.path("few.npy").write_bytes(npy(6, 4, 2))
+        self.path("few.csv").write_text("y\na\nb\na\nb\na\nb\n")
+        self.succeed("gram few.npy --labels few.csv --spec spec.json -o rows.gram")
+        for version in (1, 2):
+            self.succeed(f"transform x.npy -o z.npy --features 64 --seed {version} --save-spec spec{version}.json")
+            self.path(f"part{version}.npy").write_bytes(npy(3000, 4, 10 + version))
+            for part in ("x", f"part{version}"):
+                self.succeed(f"gram {part}.npy --labels y.csv --spec spec{version}.json -o {part}.{version}.gram")
         self.succeed("transform x.csv -o x.parquet --features 4")
         self.path("x.libsvm").write_text("".join(f"1 1:{row} 3:{row % 5}.25\n" for row in range(20)))
         self.path("x.idx.gz").write_bytes(gzip_of(b"\0\0\x08\x02" + struct.pack(">II", 20, 3) + bytes(range(60))))
@@ -87,6 +97,8 @@ class Suite:
             ("recipe.json", "info {}"),
             ("model", "info {}"),
             ("state", "info {}"),
+            ("sums.gram", "info {}"),
+            ("rows.gram", "info {}"),
         ]:
             whole = self.path(name).read_bytes()
             meaning = self.run(command.format(name)).stdout
@@ -133,6 +145,8 @@ class Suite:
             "features as .csv": ("transform x.npy -o k.csv --features 16 --seed {} -q", ["k.csv"]),
             "features as .parquet": ("transform x.npy -o k.parquet --features 64 --seed {} -q", ["k.parquet"]),
             "models": ("fit x.npy --labels y.csv --model ridge -o k.model --features 64 --seed {} -q", ["k.model"]),
+            "sums": ("gram x.npy --labels y.csv --spec spec{0}.json -o k.gram", ["k.gram"]),
+            "merged sums": ("merge x.{0}.gram part{0}.{0}.gram -o k.all.gram", ["k.all.gram"]),
             "predictions": ("predict model{} x.npy -o k.predicted.csv -q", ["k.predicted.csv"]),
         }
         for what, (command, outputs) in writes.items():

@@ -7,6 +7,8 @@ mod device;
 mod evaluate;
 mod failure;
 mod fit;
+#[cfg(test)]
+mod fuzz;
 mod info;
 mod inputs;
 mod model;
@@ -30,6 +32,11 @@ use std::sync::{Mutex, PoisonError};
 use clap::{Parser, Subcommand};
 
 use failure::Failure;
+
+/// Tests run in 512 MB: a file that makes a reader take more ends them.
+#[cfg(test)]
+#[global_allocator]
+static MEMORY: cap::Cap<std::alloc::System> = cap::Cap::new(std::alloc::System, 512 << 20);
 
 /// Sketches of tensor products and polynomial kernels.
 ///

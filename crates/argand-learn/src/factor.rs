@@ -178,7 +178,12 @@ pub(crate) fn eigen(triangle: &Triangle, centre: Option<&[f64]>) -> Result<Eigen
             }
         }
     }
-    let mut eigen = Eigen::new(&matrix)
+    eigen_of(&matrix)
+}
+
+/// The eigenvalues and eigenvectors of the lower triangle of a matrix; eigenvalues within rounding count as zero.
+pub(crate) fn eigen_of(matrix: &Matrix) -> Result<Eigen, Error> {
+    let mut eigen = Eigen::new(matrix)
         .map_err(|_| Error::Singular { what: "the Gram matrix".to_owned(), advice: Advice::Scale })?;
     let rounding = ROUNDING * eigen.values.last().copied().unwrap_or(0.0);
     eigen.values.iter_mut().filter(|value| **value < rounding).for_each(|value| *value = 0.0);

@@ -11,6 +11,7 @@ pub mod blocks;
 mod cuda;
 mod engine;
 mod factor;
+mod few_rows;
 mod gp;
 mod gram;
 mod model;

@@ -164,9 +164,14 @@ fn labels_are_those_of_the_largest_probabilities() {
     }
     assert!(GpPrediction { columns: 2, means: vec![], variances: vec![] }.labels(0, 0).is_err());
     let problem = problem(120);
-    let model = GpClassifier::fit(&problem.gram(Targets::ClassesApart(3), 0..80), &GpOptions::default()).unwrap();
     let features = problem.table(80..120);
-    assert_eq!(model.labels(features).unwrap(), largest(&Model::predict(&model, features).unwrap(), 3));
+    for alpha in [1e-8, 1e-3, 0.5, 1e3] {
+        let options = GpOptions { alpha, variance: None };
+        let model = GpClassifier::fit(&problem.gram(Targets::ClassesApart(3), 0..80), &options).unwrap();
+        let expected = largest(&Model::predict(&model, features).unwrap(), 3);
+        assert_eq!(model.labels(features).unwrap(), expected, "{alpha}");
+        assert_eq!(model.labels(problem.table(80..80)).unwrap(), [0_u32; 0]);
+    }
 }
 
 /// The kernel variances that the paper's authors had, from the numbers of rows in the classes.
@@ -388,6 +393,11 @@ fn singular_systems_have_documented_answers() {
     let norm = |model: &Ridge| model.weights().iter().map(|w| w * w).sum::<f64>().sqrt();
     let small = RidgePath::new(&gram).unwrap().at(1e-6).unwrap();
     assert!((norm(&model) - norm(&small)).abs() < 1e-2 * norm(&model), "{} {}", norm(&model), norm(&small));
+    // As many unknowns as rows, or as features.
+    for rows in [0..10, 0..30] {
+        let error = Ridge::fit(&problem.gram(Targets::Values(1), rows), 1e-30).unwrap_err();
+        assert!(matches!(error, Error::Singular { advice: Advice::Penalty, .. }), "{error:?}");
+    }
     let error = Ridge::fit(&gram, 1e-30).unwrap_err();
     assert!(matches!(error, Error::Singular { advice: Advice::Penalty, .. }), "{error:?}");
     assert!(error.to_string().contains("larger lambda"), "{error}");

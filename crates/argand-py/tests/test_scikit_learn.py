@@ -3,11 +3,13 @@
 import pickle
 
 import argand
+import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
+from argand._arguments import threads_of
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_digits
@@ -128,3 +130,19 @@ def test_sparse_output_of_another_step_is_read(X):
     Z = pipeline.fit_transform(categories)
     assert sp.issparse(pipeline[0].transform(categories)) and Z.shape == (60, 8)
     np.testing.assert_array_equal(Z[0], Z[7])
+
+
+def test_workers_of_joblib_share_the_cores():
+    """As many threads as joblib leaves to each worker, all cores outside of them, and always what was asked for."""
+
+    def in_workers(n_jobs, **options):
+        return joblib.Parallel(n_jobs=2, **options)(joblib.delayed(threads_of)(n_jobs) for _ in range(3))
+
+    assert threads_of(None) is None
+    assert in_workers(None) == [max(1, joblib.cpu_count() // 2)] * 3
+    assert in_workers(None, backend="threading") == [1] * 3
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=3):
+        assert in_workers(None) == [3] * 3
+    assert in_workers(7) == [7] * 3
+    assert in_workers(-1) == [None] * 3
+    assert joblib.Parallel(n_jobs=1)(joblib.delayed(threads_of)(None) for _ in range(2)) == [None] * 2

@@ -133,6 +133,24 @@ def test_plans(X):
     assert sketch.fit_transform(X).shape == (60, sketch.n_components)
 
 
+def test_errors_of_a_sample_are_those_of_all_rows(monkeypatch):
+    """Rows that are nearly orthogonal: the diagonal, whose share depends on the number of rows, decides."""
+    rows = np.random.default_rng(0).normal(size=(500, 40))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    sketch = argand.PolynomialSketch(degree=3, n_components=64, method="gaussian", random_state=0).fit(rows)
+
+    def predicted():
+        found = argand.plan(rows, degree=3, n_components=64, random_state=0, methods=["gaussian"]).recommended
+        return found.error, sketch.expected_error(rows)
+
+    of_all = predicted()
+    monkeypatch.setattr("argand._arguments.SAMPLED_ROWS", 100)
+    of_some = predicted()
+    np.testing.assert_allclose(of_some, of_all, rtol=0.1)
+    alone = argand.plan(rows[:100], degree=3, n_components=64, random_state=0, methods=["gaussian"]).recommended
+    assert not 0.8 < alone.error / of_all[0] < 1.25
+
+
 def test_plans_for_products_and_their_picture(X):
     import matplotlib
 

@@ -12,7 +12,7 @@ mod npy;
 mod parquet;
 mod predicted;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::ffi::OsStr;
 use std::fmt::Debug;

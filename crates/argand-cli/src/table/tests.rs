@@ -60,15 +60,15 @@ pub(super) fn read_all<T: Element>(path: &Path, max_rows: usize) -> Result<(usiz
 }
 
 /// Reproducible pseudo-random numbers.
-pub(super) struct Numbers(u64);
+pub(crate) struct Numbers(u64);
 
 impl Numbers {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// SplitMix64.
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -76,7 +76,7 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    pub(super) fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end as u64).unwrap()
     }
 }

@@ -6,9 +6,11 @@
 
 mod choices;
 mod kernels;
+mod leftovers;
 mod models;
 mod plans;
 mod refusals;
+mod reliability;
 mod report;
 
 mod reproduce;

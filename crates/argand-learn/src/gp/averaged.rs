@@ -37,6 +37,13 @@ impl AveragedSoftmax {
     pub(super) fn add(&self, means: &[f64], deviations: &[f64], out: &mut [f64]) {
         pulp::Arch::new().dispatch(Addition { average: self, means, deviations, out });
     }
+
+    /// Bounds of the mean over the draws, class by class, for any deviations between the `least` and the `most`.
+    pub(super) fn bounds(&self, means: &[f64], least: &[f64], most: &[f64]) -> [Vec<f64>; 2] {
+        let mut bounds = [vec![0.0; self.classes], vec![0.0; self.classes]];
+        pulp::Arch::new().dispatch(Bounds { average: self, means, least, most, bounds: &mut bounds });
+        bounds
+    }
 }
 
 struct Addition<'a> {
@@ -75,6 +82,63 @@ impl WithSimd for Addition<'_> {
                     shares[place] = latent[place] / sums[place];
                 }
                 *out += shares[..block.count].iter().sum::<f64>() / samples as f64;
+            }
+        }
+    }
+}
+
+struct Bounds<'a> {
+    average: &'a AveragedSoftmax,
+    means: &'a [f64],
+    least: &'a [f64],
+    most: &'a [f64],
+    bounds: &'a mut [Vec<f64>; 2],
+}
+
+impl WithSimd for Bounds<'_> {
+    type Output = ();
+
+    /// A share is lowest where its own latent function is lowest and all others are highest.
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        /// More than the rounding of sums over classes.
+        const ROUNDING: f64 = 1e-12;
+        let Self { average: AveragedSoftmax { classes, blocks }, means, least, most, bounds: [lower, upper] } = self;
+        let samples: usize = blocks.iter().map(|block| block.count).sum();
+        let (mut low, mut high) = (vec![[0.0; TOGETHER]; *classes], vec![[0.0; TOGETHER]; *classes]);
+        for block in blocks {
+            let mut largest = [f64::NEG_INFINITY; TOGETHER];
+            for (class, draws) in block.draws.iter().enumerate() {
+                let (low, high) = (&mut low[class], &mut high[class]);
+                for place in 0..TOGETHER {
+                    let ends = [least[class] * draws[place], most[class] * draws[place]];
+                    let [one, other] = if ends[0] < ends[1] { ends } else { [ends[1], ends[0]] };
+                    (low[place], high[place]) = (means[class] + one, means[class] + other);
+                    largest[place] = if high[place] > largest[place] { high[place] } else { largest[place] };
+                }
+            }
+            let (mut of_low, mut of_high) = ([0.0; TOGETHER], [0.0; TOGETHER]);
+            for (low, high) in low.iter_mut().zip(&mut high) {
+                for place in 0..TOGETHER {
+                    low[place] = exponential(low[place] - largest[place]);
+                    high[place] = exponential(high[place] - largest[place]);
+                    of_low[place] += low[place];
+                    of_high[place] += high[place];
+                }
+            }
+            for class in 0..*classes {
+                let (mut least, mut most) = ([0.0; TOGETHER], [0.0; TOGETHER]);
+                for place in 0..TOGETHER {
+                    let (low, high) = (low[class][place], high[class][place]);
+                    let [others_most, others_least] = [of_high[place] - high, of_low[place] - low];
+                    let others_most = if others_most > 0.0 { others_most } else { 0.0 } + ROUNDING * of_high[place];
+                    let others_least = others_least - ROUNDING * of_low[place];
+                    let others_least = if others_least > 0.0 { others_least } else { 0.0 };
+                    least[place] = low / (low + others_most);
+                    most[place] = high / (high + others_least);
+                }
+                lower[class] += least[..block.count].iter().sum::<f64>() / samples as f64;
+                upper[class] += most[..block.count].iter().sum::<f64>() / samples as f64;
             }
         }
     }
@@ -143,6 +207,23 @@ mod tests {
             }
             for (got, want) in got.iter().zip(&want) {
                 assert!((got - want).abs() <= 1e-14, "{samples} {classes}: {got} {want}");
+            }
+            // Bounds hold for deviations between the ends, and meet where these do.
+            let average = AveragedSoftmax::new(&draws, classes);
+            let of = |factor: f64| deviations.iter().map(|deviation| factor * deviation).collect::<Vec<f64>>();
+            let [lower, upper] = average.bounds(&means, &of(0.5), &of(2.0));
+            for factor in [0.5, 0.8, 1.0, 2.0] {
+                let mut shares = vec![0.0; classes];
+                average.add(&means, &of(factor), &mut shares);
+                // Exponentials do not tell numbers below e^-708 apart.
+                let within = |at: usize| lower[at] <= shares[at] + 1e-300 && shares[at] <= upper[at] + 1e-300;
+                let within = (0..classes).all(within);
+                assert!(within, "{factor}: {lower:?} {shares:?} {upper:?}");
+            }
+            let [lower, upper] = average.bounds(&means, &deviations, &deviations);
+            for (at, want) in want.iter().enumerate() {
+                assert!(lower[at] <= *want + 1e-14 && want - 1e-14 <= upper[at]);
+                assert!(upper[at] - lower[at] < 1e-11, "{lower:?} {upper:?}");
             }
         }
     }

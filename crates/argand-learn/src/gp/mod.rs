@@ -3,6 +3,7 @@
 mod averaged;
 mod classifier;
 mod exact;
+mod labels;
 mod prediction;
 mod regressor;
 mod targets;

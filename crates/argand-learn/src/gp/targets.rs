@@ -55,7 +55,7 @@ impl ClassTargets {
                 format!("none of class {class}"),
             ));
         }
-        let noise = [0.0, 1.0].map(|y| (1.0 + 1.0 / (y + alpha)).ln());
+        let noise = Self::noise_of(alpha);
         let targets = [(0.0, noise[0]), (1.0, noise[1])].map(|(y, noise): (f64, f64)| (y + alpha).ln() - noise / 2.0);
         let (rows, classes): (f64, _) = (counts.iter().sum(), counts.len() as f64);
         let shares: Vec<f64> = counts.iter().map(|count| (count / rows).ln()).collect();
@@ -69,5 +69,10 @@ impl ClassTargets {
         // The mean of t − μ over all entries is zero.
         let variance = squares.sum::<f64>() / (rows * classes);
         Ok(Self { noise, targets, means, variance })
+    }
+
+    /// The variance v of the noise, of others and of members.
+    pub(super) fn noise_of(alpha: f64) -> [f64; 2] {
+        [0.0, 1.0].map(|y| (1.0 + 1.0 / (y + alpha)).ln())
     }
 }

@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::recipe::Recipe;
 use products::{Group, Packed, WIDTH};
 use targets::{sum, target_columns};
-use triangle::{KEEPING_CLASSES, Products, split, sums_of};
+use triangle::{Products, most_kept, split, sums_of};
 
 pub(crate) use targets::check_classes;
 pub use targets::{Labels, Targets};
@@ -32,9 +32,9 @@ pub(crate) use triangle::Triangle;
 /// Features are f32, all sums f64.
 ///
 /// # Cost
-/// n·D² operations in all, also with the products of every class apart. Memory 4D² bytes, or that for every class; a class among
-/// five or more keeps its rows instead, in 4D bytes each, while they are at most 3D/8. The products of all rows, 4D² bytes more, are
-/// then summed up when a model first asks for them.
+/// n·D² operations in all, also with the products of every class apart. Memory 4D² bytes, or that for every class. Fewer than D rows
+/// are kept instead, in 4D bytes each; so are those of a class among five or more, while they are at most 3D/8. The products of all
+/// rows, 4D² bytes more, are then summed up when a model first asks for them.
 ///
 /// ```
 /// use argand_learn::{Gram, Labels, Recipe, Targets};
@@ -86,7 +86,7 @@ struct Header {
     recipe: Recipe,
     targets: Targets,
     rows: u64,
-    /// For every class the number of its rows, if they are kept; nothing if there are sums only.
+    /// For every group the number of its rows, if they are kept; nothing if there are sums only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     kept: Vec<Option<usize>>,
 }
@@ -117,13 +117,11 @@ impl Gram {
         if needed > memory_limit {
             return Err(Error::TooLarge { needed, limit: memory_limit });
         }
-        let keep = targets.groups() >= KEEPING_CLASSES;
-        let empty = if keep { Products::Rows(Vec::new()) } else { Products::Sums(Triangle::zeros(dim)) };
         Ok(Self {
             recipe: recipe.clone(),
             targets,
             rows: 0,
-            products: vec![empty; targets.groups()],
+            products: vec![Products::empty(targets.groups(), dim); targets.groups()],
             total: OnceLock::new(),
             moments: vec![0.0; dim * (columns + 1)],
             target_sums: vec![0.0; columns],
@@ -149,7 +147,10 @@ impl Gram {
         self.check(features, labels)?;
         self.total = OnceLock::new();
         let (dim, all): (_, Vec<usize>) = (features.columns(), (0..features.rows()).collect());
-        let mut packed = Packed::new();
+        let (most, mut packed) = (most_kept(self.targets.groups(), dim), Packed::new());
+        if let [products] = &mut self.products[..] {
+            products.prepare(features.rows(), most, dim, &mut packed);
+        }
         for rows in all.chunks(SUMMED_ROWS) {
             packed.fill(&rows.iter().map(|&row| features.row(row)).collect::<Vec<_>>());
             if let [Products::Sums(sums)] = &mut self.products[..] {
@@ -178,8 +179,10 @@ impl Gram {
             let mut groups = vec![Vec::new(); classes];
             labels.iter().enumerate().for_each(|(row, &label)| groups[label as usize].push(features.row(row)));
             for (products, rows) in self.products.iter_mut().zip(&groups) {
-                products.add_rows(rows, dim, &mut packed);
+                products.add_rows(rows, most, dim, &mut packed);
             }
+        } else if let [Products::Rows(kept)] = &mut self.products[..] {
+            all.iter().for_each(|&row| kept.extend_from_slice(features.row(row)));
         }
         self.rows += features.rows() as u64;
         Ok(())
@@ -265,8 +268,9 @@ impl Gram {
         self.total = OnceLock::new();
         self.rows += other.rows;
         let (dim, mut packed) = (self.recipe.spec.features, Packed::new());
+        let most = most_kept(self.targets.groups(), dim);
         for (products, other) in self.products.iter_mut().zip(&other.products) {
-            products.merge(other, dim, &mut packed);
+            products.merge(other, most, dim, &mut packed);
         }
         for (sums, others) in [
             (&mut self.moments, &other.moments),
@@ -380,6 +384,11 @@ impl Gram {
         if let Products::Rows(rows) = &self.products[class] { Some(rows) } else { None }
     }
 
+    /// The features of all rows, where there are no classes apart and fewer rows than features.
+    pub(crate) fn all_kept(&self) -> Option<&[f32]> {
+        if let [Products::Rows(rows)] = &self.products[..] { Some(rows) } else { None }
+    }
+
     /// Φᵀ1
     #[must_use]
     pub fn feature_sums(&self) -> Vec<f64> {
@@ -446,11 +455,13 @@ impl Gram {
         let Header { recipe, targets, rows, kept } = archive.header(SUMS)?;
         targets.check()?;
         let (dim, columns, groups) = (recipe.spec.features, targets.columns(), targets.groups());
-        if !kept.is_empty() && !matches!(targets, Targets::ClassesApart(_)) {
-            return Err(Error::Archive(FileFault::Content("rows of classes that are not apart".to_owned())));
-        }
         if !kept.is_empty() && kept.len() != groups {
-            return Err(Error::Archive(FileFault::Content(format!("rows of {} classes, not of {groups}", kept.len()))));
+            return Err(Error::Archive(FileFault::Content(format!("rows of {} groups, not of {groups}", kept.len()))));
+        }
+        if let ([Some(kept)], 1) = (&kept[..], groups)
+            && *kept as u64 != rows
+        {
+            return Err(Error::Archive(FileFault::Content(format!("{kept} rows, not {rows}"))));
         }
         let too_large = || Error::Archive(FileFault::Content("its header claims more than any memory".to_owned()));
         let numbers = |count: Option<usize>, each: Option<usize>| count?.checked_mul(each?);

@@ -185,11 +185,11 @@ fn kept_rows_of_other_numbers_are_errors() {
         counts[class] = Some(count);
         counts
     };
-    assert!(with(counts[1..].to_vec(), rows.clone()).contains("4 classes, not of 5"));
+    assert!(with(counts[1..].to_vec(), rows.clone()).contains("4 groups, not of 5"));
     assert!(with(counts.clone(), rows.clone()).contains("\"rows\" has"));
     assert!(with(more(0, usize::MAX), rows.clone()).contains("any memory"));
     assert!(with(more(0, usize::MAX / 60), rows.clone()).contains("any memory"));
-    assert!(of(Targets::Classes(5), vec![Some(1)], vec![0.0; 60]).contains("not apart"));
+    assert!(of(Targets::Classes(5), vec![Some(1)], vec![0.0; 60]).contains("1 rows, not 40"));
     assert!(with(vec![None; 5], Vec::new()).contains("\"products\" has 0 numbers"));
     assert!(with(Vec::new(), Vec::new()).contains("\"products\" has 0 numbers, not 9150"));
 }

@@ -61,7 +61,7 @@ impl Triangle {
     }
 }
 
-/// ΦᵀΦ of the rows of a class, or these rows while they are few.
+/// ΦᵀΦ of a group of rows (all of them, or those of a class), or these rows while they are few.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Products {
     /// Features, row by row.
@@ -71,34 +71,48 @@ pub(super) enum Products {
 
 /// Classes from which on their rows are kept while they are few: with fewer that have [`most_kept`] rows, a factor that all of them
 /// share takes more than it saves.
-pub(super) const KEEPING_CLASSES: usize = 5;
+const KEEPING_CLASSES: usize = 5;
 
-/// Rows of a class that are kept at most: three eighths of the features, in three eighths of the memory of the sums.
+/// Rows of each group that are kept at most.
 ///
-/// By way of n rows, a class takes nD²/2 + n²D multiplications instead of D³/6: fewer below n = 0.23D, and as much time at D/3, as
+/// Of a single group, fewer than features: ridge regression then takes n²D + n³/3 operations by way of them instead of nD² + D³/3, in
+/// less memory than the sums. Of classes, three eighths of the features, in three eighths of the memory of the sums: by way
+/// of n rows, a class takes nD²/2 + n²D multiplications instead of D³/6, fewer below n = 0.23D, and as much time at D/3, as
 /// products of matrices are faster than factorisations. A predicted row takes nD instead of D²/2.
-fn most_kept(dim: usize) -> usize {
-    dim / 8 * 3
+pub(super) fn most_kept(groups: usize, dim: usize) -> usize {
+    match groups {
+        1 => dim.saturating_sub(1),
+        KEEPING_CLASSES.. => dim / 8 * 3,
+        _ => 0,
+    }
 }
 
 impl Products {
-    pub(super) fn add_rows(&mut self, rows: &[&[f32]], dim: usize, packed: &mut Packed) {
-        match self {
-            Self::Sums(sums) => sums.add_rows(rows, packed),
-            Self::Rows(kept) if kept.len() / dim + rows.len() <= most_kept(dim) => {
-                rows.iter().for_each(|row| kept.extend_from_slice(row));
-            }
-            Self::Rows(kept) => {
-                let mut sums = sums_of(kept, dim, packed);
-                sums.add_rows(rows, packed);
-                *self = Self::Sums(sums);
-            }
+    /// Of no rows.
+    pub(super) fn empty(groups: usize, dim: usize) -> Self {
+        if most_kept(groups, dim) > 0 { Self::Rows(Vec::new()) } else { Self::Sums(Triangle::zeros(dim)) }
+    }
+
+    /// Sums up rows that are kept, if they would be more than `most` with `more` of them.
+    pub(super) fn prepare(&mut self, more: usize, most: usize, dim: usize, packed: &mut Packed) {
+        if let Self::Rows(kept) = self
+            && kept.len() / dim + more > most
+        {
+            *self = Self::Sums(sums_of(kept, dim, packed));
         }
     }
 
-    pub(super) fn merge(&mut self, other: &Self, dim: usize, packed: &mut Packed) {
+    pub(super) fn add_rows(&mut self, rows: &[&[f32]], most: usize, dim: usize, packed: &mut Packed) {
+        self.prepare(rows.len(), most, dim, packed);
+        match self {
+            Self::Sums(sums) => sums.add_rows(rows, packed),
+            Self::Rows(kept) => rows.iter().for_each(|row| kept.extend_from_slice(row)),
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Self, most: usize, dim: usize, packed: &mut Packed) {
         match (&mut *self, other) {
-            (_, Self::Rows(rows)) => self.add_rows(&split(rows, dim), dim, packed),
+            (_, Self::Rows(rows)) => self.add_rows(&split(rows, dim), most, dim, packed),
             (Self::Sums(sums), Self::Sums(other)) => sums.add(other),
             (Self::Rows(kept), Self::Sums(other)) => {
                 let mut sums = sums_of(kept, dim, packed);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -81,8 +82,10 @@ def all_or_nothing(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def threads_of(n_jobs: Any) -> int | None:
-    """The number of threads; None means one per core."""
-    if n_jobs is None or n_jobs == -1:
+    """The number of threads; None means one per core, and in a worker of joblib its share of the cores."""
+    if n_jobs is None:
+        return share_of_worker()
+    if n_jobs == -1:
         return None
     if not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool):
         raise TypeError(f"n_jobs: expected an integer or None, got {n_jobs!r}")
@@ -90,6 +93,16 @@ def threads_of(n_jobs: Any) -> int | None:
         raise ValueError("n_jobs: expected a number of threads, -1 or None for all cores, got 0")
     # More threads than this only cost memory; they never change a result.
     return min(int(n_jobs), 512) if int(n_jobs) > 0 else max(1, joblib.cpu_count() + 1 + int(n_jobs))
+
+
+def share_of_worker() -> int | None:
+    """The threads that joblib leaves to each of its workers; None outside of them."""
+    backend, _ = joblib.parallel.get_active_backend()
+    if not backend.nesting_level:
+        return None
+    # Set by joblib for the processes that it starts. Workers that are threads share one process, and all of its cores.
+    share = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, int(share)) if share.isdecimal() else 1
 
 
 def comes_in_pairs(method: str) -> bool:

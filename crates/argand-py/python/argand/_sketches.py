@@ -45,8 +45,9 @@ class PolynomialSketch(BaseSketch):
     random_state : int, RandomState, Generator or None, default=None
         An integer is the seed itself: the same integer gives the same features on the command line and in Rust.
     n_jobs : int or None, default=None
-        The number of threads; None and -1 mean one per core, -2 one less. It never changes a feature. (This is the
-        convention of scikit-learn's multi-threaded estimators, where None is not 1.)
+        The number of threads; None and -1 mean one per core, -2 one less. In a worker of joblib, None means its share
+        of the cores. It never changes a feature. (This is the convention of scikit-learn's multi-threaded estimators,
+        where None is not 1.)
 
     Attributes
     ----------

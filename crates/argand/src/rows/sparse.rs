@@ -135,6 +135,23 @@ impl<'a, T: Scalar> SparseRows<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{FeatureMap, Input, Rows, Spec};
+
+    /// Repeated columns of a row are summed, by methods that load rows and by those that go through their entries.
+    #[test]
+    fn repeated_columns_are_summed() {
+        let values = [1.5, -2.0, 0.25, 1.0, 1.0];
+        let sparse = SparseRows::new(&[0_u32, 3, 5][..], &[1_u32, 1, 0, 2, 2][..], &values, 3).unwrap();
+        let dense = Rows::new(&[0.25, -0.5, 0.0, 0.0, 0.0, 2.0], 2, 3).unwrap();
+        for method in ["ctr-product-srht", "gaussian", "ctr-rademacher", "tensor-sketch", "chain-product-srht"] {
+            let spec = Spec::polynomial(3).with_degree(2).with_features(16).with_method(method.parse().unwrap());
+            let sketch = spec.sketch::<f64>().unwrap();
+            let [got, want] = [Input::Sparse(sparse), dense.into()].map(|input| sketch.transform(&[input]).unwrap());
+            for (got, want) in got.iter().zip(&want) {
+                assert!((got - want).abs() < 1e-14, "{method}: {got} {want}");
+            }
+        }
+    }
 
     #[test]
     fn sparse_views_are_checked() {
