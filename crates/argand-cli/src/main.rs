@@ -9,6 +9,7 @@ mod failure;
 mod fit;
 mod info;
 mod inputs;
+mod manual;
 mod model;
 mod output;
 mod plan;
@@ -70,6 +71,8 @@ enum Command {
     Info(info::Arguments),
     Demo(demo::Arguments),
     Reproduce(Box<reproduce::Arguments>),
+    Completions(manual::CompletionArguments),
+    Man(manual::ManualArguments),
 }
 
 fn main() -> ExitCode {
@@ -86,6 +89,8 @@ fn main() -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
+        Command::Completions(arguments) => manual::completions(&arguments),
+        Command::Man(arguments) => manual::manual(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

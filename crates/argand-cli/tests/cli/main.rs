@@ -6,6 +6,7 @@
 
 mod choices;
 mod kernels;
+mod manual;
 mod models;
 mod plans;
 mod refusals;
