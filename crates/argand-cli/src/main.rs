@@ -11,6 +11,7 @@ mod fit;
 mod fuzz;
 mod info;
 mod inputs;
+mod manual;
 mod model;
 mod output;
 mod plan;
@@ -77,6 +78,8 @@ enum Command {
     Info(info::Arguments),
     Demo(demo::Arguments),
     Reproduce(Box<reproduce::Arguments>),
+    Completions(manual::CompletionArguments),
+    Man(manual::ManualArguments),
 }
 
 fn main() -> ExitCode {
@@ -93,6 +96,8 @@ fn main() -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
+        Command::Completions(arguments) => manual::completions(&arguments),
+        Command::Man(arguments) => manual::manual(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,6 +7,7 @@
 mod choices;
 mod kernels;
 mod leftovers;
+mod manual;
 mod models;
 mod plans;
 mod refusals;

@@ -208,6 +208,8 @@ fn help_has_examples() {
         "demo --help",
         "plan --help",
         "verify --help",
+        "completions --help",
+        "man --help",
     ] {
         let answer = workspace.succeed(arguments);
         assert!(answer.stdout.contains("Example") && answer.stdout.contains("  argand "), "{answer:?}");
