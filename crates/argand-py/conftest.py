@@ -1,5 +1,5 @@
-"""Without PyTorch, its part of the package is not looked at for doctests; its tests say that they are skipped."""
+"""Without PyTorch or Dask, their parts of the package have no doctests; their tests say that they are skipped."""
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("torch") else ["python/argand/torch"]
+collect_ignore = [f"python/argand/{library}" for library in ("torch", "dask") if find_spec(library) is None]

@@ -26,10 +26,10 @@ pub(crate) fn layer<'py>(
     threads: usize,
 ) -> PyResult<()> {
     if let Ok(out) = out.cast::<PyArray2<f32>>() {
-        forward(py, sketch.drawn(py)?, &arrays(&tables)?, out.try_readwrite()?, group, threads)
+        forward(py, sketch.drawn(py, Some(threads))?, &arrays(&tables)?, out.try_readwrite()?, group, threads)
     } else {
         let out = out.cast::<PyArray2<f64>>().map_err(|_| not_real())?;
-        forward(py, sketch.drawn(py)?, &arrays(&tables)?, out.try_readwrite()?, group, threads)
+        forward(py, sketch.drawn(py, Some(threads))?, &arrays(&tables)?, out.try_readwrite()?, group, threads)
     }
 }
 
@@ -46,10 +46,10 @@ pub(crate) fn layer_vjp<'py>(
 ) -> PyResult<()> {
     if let Ok(cotangent) = cotangent.cast::<PyArray2<f32>>() {
         let cotangent = cotangent.try_readonly()?;
-        backward(py, sketch.drawn(py)?, &arrays(&tables)?, &cotangent, &gradients, group, threads)
+        backward(py, sketch.drawn(py, Some(threads))?, &arrays(&tables)?, &cotangent, &gradients, group, threads)
     } else {
         let cotangent = cotangent.cast::<PyArray2<f64>>().map_err(|_| not_real())?.try_readonly()?;
-        backward(py, sketch.drawn(py)?, &arrays(&tables)?, &cotangent, &gradients, group, threads)
+        backward(py, sketch.drawn(py, Some(threads))?, &arrays(&tables)?, &cotangent, &gradients, group, threads)
     }
 }
 

@@ -109,10 +109,17 @@ impl Gram {
         interruptible(py, threads, move || lock(&gram).update(features.view()?, labels.view()?))?.map_err(model_error)
     }
 
-    /// Adds the sums of other rows.
-    fn merge(&self, py: Python<'_>, other: &Self) -> PyResult<()> {
-        let other = lock(&other.0).clone();
-        py.detach(|| lock(&self.0).merge(&other)).map_err(model_error)
+    /// These sums and those of other rows, which both stay as they are.
+    fn merged(&self, py: Python<'_>, other: &Self, threads: Option<usize>) -> PyResult<Self> {
+        let (mut sum, other) = (lock(&self.0).clone(), Arc::clone(&other.0));
+        let sum = interruptible(py, threads, move || sum.merge(&lock(&other)).map(|()| sum))?.map_err(model_error)?;
+        Ok(Self(Arc::new(Mutex::new(sum))))
+    }
+
+    /// Bytes of the sums at most, for those who decide where to keep them.
+    fn __sizeof__(&self) -> u64 {
+        let gram = lock(&self.0);
+        argand_learn::Gram::bytes(gram.recipe().spec.features, gram.targets())
     }
 
     /// The number of rows so far.

@@ -167,8 +167,8 @@ impl Sketch {
     }
 
     /// Draws the random numbers for inputs of single or double precision.
-    fn draw(&self, py: Python<'_>, single: bool) -> PyResult<()> {
-        if single { self.drawn::<f32>(py).map(drop) } else { self.drawn::<f64>(py).map(drop) }
+    fn draw(&self, py: Python<'_>, single: bool, threads: Option<usize>) -> PyResult<()> {
+        if single { self.drawn::<f32>(py, threads).map(drop) } else { self.drawn::<f64>(py, threads).map(drop) }
     }
 
     /// Writes the features of all tables into `out`, which sets the precision.
@@ -207,13 +207,13 @@ impl Sketch {
 }
 
 impl Sketch {
-    pub(crate) fn drawn<T: Precision>(&self, py: Python<'_>) -> PyResult<&argand::Sketch<T>> {
+    pub(crate) fn drawn<T: Precision>(&self, py: Python<'_>, threads: Option<usize>) -> PyResult<&argand::Sketch<T>> {
         let place = T::place(self);
         if let Some(sketch) = place.get() {
             return Ok(sketch);
         }
         let spec = self.spec.clone();
-        let sketch = interruptible(py, None, move || spec.sketch::<T>())?.map_err(value_error)?;
+        let sketch = interruptible(py, threads, move || spec.sketch::<T>())?.map_err(value_error)?;
         // If another thread was faster, its sketch is identical.
         Ok(place.get_or_init(|| sketch))
     }
@@ -240,7 +240,7 @@ impl Sketch {
         let mut out =
             out.try_readwrite().map_err(|_| PyValueError::new_err("out: must be writable and not overlap X"))?;
         let out = out.as_slice_mut()?;
-        let sketch = self.drawn::<T>(py)?;
+        let sketch = self.drawn::<T>(py, threads)?;
         let pool = pool(threads)?;
         // Indices are checked on the whole table, so that messages count rows from its start. Numbers are checked
         // once: here, or block by block.

@@ -127,6 +127,13 @@ def is_complex(method: str) -> bool:
     return "complex-" in method
 
 
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask collection, or a list that has one. Whoever has one has imported Dask."""
+    dask = sys.modules.get("dask")
+    tables = X if isinstance(X, (list, tuple)) else [X]
+    return dask is not None and any(dask.is_dask_collection(table) for table in tables)
+
+
 def is_list_of_tables(X: Any) -> bool:
     """Whether X has one table per factor, rather than being one table (perhaps a list of rows)."""
     return isinstance(X, (list, tuple)) and len(X) > 0 and all(_dimensions(table) == 2 for table in X)

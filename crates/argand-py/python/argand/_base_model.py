@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
 from . import _argand
-from ._arguments import all_or_nothing, check_table, integer, native, number, seed_of, text, threads_of
+from ._arguments import all_or_nothing, check_table, integer, is_dask, native, number, seed_of, text, threads_of
 from ._base_sketch import check_directions, fit_spec, make_spec
+
+
+def lazy_on_dask(result: Callable[[Any], tuple[tuple[int, ...], Any]]) -> Callable[..., Any]:
+    """A method that gives something for every row: for collections of Dask it is called later, on every block.
+
+    ``result`` gives the shape and the type of what it says about a row.
+    """
+
+    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def called(self: Any, X: Any, **keywords: Any) -> Any:
+            if not is_dask(X):
+                return method(self, X, **keywords)
+            from .dask import DaskTable, call_on_blocks
+
+            self._learnt()
+            DaskTable.checked(self, X, reset=False)
+            return call_on_blocks(self, method.__name__, X, *result(self), **keywords)
+
+        return called
+
+    return decorate
 
 
 class BaseModel(BaseEstimator):
@@ -40,10 +64,6 @@ class BaseModel(BaseEstimator):
         """The model for the sums so far."""
         raise NotImplementedError
 
-    def _columns(self, y: np.ndarray) -> int:
-        """Number of target columns, or of classes."""
-        raise NotImplementedError
-
     @all_or_nothing
     def fit(self, X: Any, y: Any):
         """Learn from rows and their targets, in one pass.
@@ -51,9 +71,10 @@ class BaseModel(BaseEstimator):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            The rows.
+            The rows. A Dask array or data frame is summed up by its workers, block by block.
         y : array-like of shape (n_samples,)
-            Their classes or numbers; the regressors also take several columns of numbers.
+            Their classes or numbers; the regressors also take several columns of numbers. With rows of Dask, an array,
+            series or data frame of Dask in the same blocks.
 
         Returns
         -------
@@ -62,6 +83,8 @@ class BaseModel(BaseEstimator):
         table, labels = self._check_training(X, y, reset=True, classes=None)
         sketch = self._draw(table)
         gram = self._sum_up(sketch, table, labels)
+        if gram.rows < self._fewest_rows:
+            raise ValueError(f"X: expected at least {self._fewest_rows} rows, got {gram.rows}")
         self._sketch, self._gram = sketch, gram
         self._model = None
         self._learnt()
@@ -72,12 +95,29 @@ class BaseModel(BaseEstimator):
         self._check_parameters()
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        if is_dask(X) or is_dask(y):
+            return self._check_dask(X, y, reset=reset, classes=classes)
         keywords = {"reset": reset, "ensure_min_samples": self._fewest_rows if reset else 1}
         # The compiled part checks for NaN and infinity.
         table = check_table(X, partial(validate_data, self, **keywords), finite=False)
         labels = self._check_labels(y, reset=reset, classes=classes)
         if len(labels) != table.shape[0]:
             raise ValueError(f"y: expected {table.shape[0]} rows, as X, got {len(labels)}")
+        return table, labels
+
+    def _check_dask(self, X: Any, y: Any, *, reset: bool, classes: Any) -> tuple[Any, Any]:
+        """As ``_check_training``, for collections of Dask: workers check rows and labels when they sum them up."""
+        from .dask import DaskTable, classes_of, labels_of
+
+        table = DaskTable.checked(self, X, reset=reset)
+        labels = labels_of(y, table)
+        if self._targets == "values":
+            some = np.zeros((2, *labels.shape[1:]))
+        else:
+            known = unique_labels(classes) if classes is not None else None if reset else self.classes_
+            # Twice: scikit-learn warns of classes that have one row.
+            some = np.repeat(classes_of(labels) if known is None else known, 2)
+        self._check_labels(some, reset=reset, classes=classes)
         return table, labels
 
     def _check_parameters(self) -> None:
@@ -93,7 +133,7 @@ class BaseModel(BaseEstimator):
             raise ValueError(f"method: expected a method with real features, got {parameters['method']!r}")
         spec = make_spec([table.shape[1]], False, self.n_components, seed, parameters)
         sketch = _argand.Sketch(fit_spec(spec, table, self.n_jobs))
-        sketch.draw(True)
+        sketch.draw(True, threads_of(self.n_jobs))
         self.seed_ = seed
         return sketch
 
@@ -110,8 +150,15 @@ class BaseModel(BaseEstimator):
             sketch.transform_block(native(table[rows], np.float32), block, threads, start)
             yield rows, block
 
-    def _sum_up(self, sketch: _argand.Sketch, table: Any, labels: np.ndarray) -> _argand.Gram:
-        gram = _argand.Gram.empty(sketch.spec, self._targets, self._columns(labels))
+    def _no_sums(self, sketch: _argand.Sketch) -> _argand.Gram:
+        return _argand.Gram.empty(sketch.spec, self._targets, self._n_columns)
+
+    def _sum_up(self, sketch: _argand.Sketch, table: Any, labels: Any) -> _argand.Gram:
+        if is_dask(labels):
+            from .dask import sum_up
+
+            return sum_up(self, sketch, table, labels)
+        gram = self._no_sums(sketch)
         for rows, features in self._blocks(sketch, table):
             gram.update(features, np.ascontiguousarray(labels[rows]), threads_of(self.n_jobs))
         return gram
@@ -126,7 +173,7 @@ class BaseModel(BaseEstimator):
         if first:
             self._sketch, self._gram = sketch, gram
         else:
-            self._gram.merge(gram)
+            self._gram = self._gram.merged(gram, threads_of(self.n_jobs))
         self._model = None
         return self
 
@@ -147,6 +194,37 @@ class BaseModel(BaseEstimator):
     def _means(self, X: Any) -> np.ndarray:
         means = self._on_blocks(X, lambda model, features, threads: model.means(features, threads))
         return np.concatenate(means).reshape(-1, self._n_columns)
+
+    def _true_and_predicted(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """The targets of rows of Dask, in memory."""
+        from .dask import DaskTable, labels_of
+
+        return sys.modules["dask"].compute(labels_of(y, DaskTable.checked(self, X, reset=False)), self.predict(X))
+
+    def merge(self, other: Any):
+        """Learn what another model has learnt from other rows, as if all had come at once (up to rounding).
+
+        Both models need the same parameters, and the same ``random_state`` or fitted sketch.
+
+        Parameters
+        ----------
+        other : a fitted model of the same class
+            It stays as it is. The caller sees to it that no rows are counted twice.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        if type(other) is not type(self):
+            raise TypeError(f"other: expected a {type(self).__name__}, got {type(other).__name__}")
+        check_is_fitted(other)
+        classes = [getattr(model, "classes_", None) for model in (self, other)]
+        if not np.array_equal(*classes):
+            raise ValueError(f"other: expected the classes {classes[0]!r}, got {classes[1]!r}")
+        self._gram = self._gram.merged(other._gram, threads_of(self.n_jobs))
+        self._model = None
+        return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_gram")
@@ -169,25 +247,44 @@ class BaseRegressor(RegressorMixin, BaseModel):
             raise ValueError(f"y: expected {self._n_columns} columns, as before, got {table.shape[1]}")
         return np.require(table, requirements=["C", "A"])
 
-    def _columns(self, y: np.ndarray) -> int:
-        return y.shape[1]
-
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self._is_single else values
 
-    def predict(self, X: Any) -> np.ndarray:
+    def _of_row(self) -> tuple[tuple[int, ...], Any]:
+        return () if self._is_single else (self._n_columns,), np.float64
+
+    @lazy_on_dask(_of_row)
+    def predict(self, X: Any) -> Any:
         """Predict the targets of rows.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
+            Or a Dask array or data frame.
 
         Returns
         -------
         y : ndarray of shape (n_samples,) or (n_samples, n_targets)
+            A Dask array for rows of Dask.
         """
         check_is_fitted(self)
         return self._shaped(self._means(X))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The coefficient of determination R² of predictions.
+
+        Parameters
+        ----------
+        X, y : as in fit
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        score : float
+        """
+        if is_dask(X):
+            return r2_score(*self._true_and_predicted(X, y), sample_weight=sample_weight)
+        return super().score(X, y, sample_weight)
 
     def partial_fit(self, X: Any, y: Any):
         """Learn from more rows, exactly as if all had come at once (up to rounding).
@@ -215,8 +312,8 @@ class BaseClassifier(ClassifierMixin, BaseModel):
         y = column_or_1d(y, warn=True)
         if y.dtype.kind in "fc" and not np.isfinite(y).all():
             raise ValueError("y: expected classes, got NaN or infinity")
-        check_classification_targets(y)
         if reset:
+            check_classification_targets(y)
             found = np.unique(y) if classes is None else unique_labels(classes)
             if len(found) < 2:
                 raise ValueError(f"y: expected at least 2 classes, got {len(found)} class: {found!r}")
@@ -230,8 +327,21 @@ class BaseClassifier(ClassifierMixin, BaseModel):
             raise ValueError(f"y: expected classes {self.classes_!r}, got {unknown[0]!r}")
         return places.astype(np.uint32)
 
-    def _columns(self, y: np.ndarray) -> int:
-        return len(self.classes_)
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X, y : as in fit
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        score : float
+        """
+        if is_dask(X):
+            return float(accuracy_score(*self._true_and_predicted(X, y), sample_weight=sample_weight))
+        return super().score(X, y, sample_weight)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None):
         """Learn from more rows, exactly as if all had come at once (up to rounding).

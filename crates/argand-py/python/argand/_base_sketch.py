@@ -27,6 +27,7 @@ from ._arguments import (
     common_precision,
     integer,
     is_complex,
+    is_dask,
     looks_at_rows,
     multiplies_projections,
     native,
@@ -84,11 +85,12 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         on_gpu = is_on_gpu(X)
         if on_gpu:
             self._check_gpu(self._parameters(1)["method"])
-        tables = self._gpu_tables(X, reset=True) if on_gpu else self._tables(X, reset=True)
+        tables_of = self._gpu_tables if on_gpu else self._dask_tables if is_dask(X) else self._tables
+        tables = tables_of(X, reset=True)
         seed = seed_of(self.random_state)
         self._adopt(_argand.Sketch(self._make_spec(tables, seed)))
         if not on_gpu:
-            self._sketch.draw(bool(common_precision(tables) == np.float32))
+            self._sketch.draw(bool(common_precision(tables) == np.float32), threads_of(self.n_jobs))
         return self
 
     def _is_distinct(self) -> bool:
@@ -117,7 +119,8 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Any numeric type; float32 gives float32 features, anything else float64. C-contiguous arrays and CSR
             matrices of float32 or float64 are read in place, others are copied. CUDA tensors of PyTorch and CuPy
-            arrays, of float16, bfloat16, float32 or float64, stay on their GPU, and so do their features.
+            arrays, of float16, bfloat16, float32 or float64, stay on their GPU, and so do their features. Dask arrays
+            and data frames give a Dask array in the same blocks.
         out : ndarray of shape (n_samples, n_components), default=None
             Where to write the features. If it is C-contiguous, nothing is allocated. A wrong argument leaves it
             unchanged; features that are too large for their type, which only their computation shows, may leave it
@@ -125,11 +128,15 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
         Returns
         -------
-        Z : ndarray of shape (n_samples, n_components), or the kind of X on a GPU
+        Z : ndarray of shape (n_samples, n_components), or the kind of X on a GPU or of Dask
             The features: ``Z @ Z.T`` approximates the kernel matrix. ``complex-`` methods give complex numbers,
             ``n_components / 2`` of them, and ``(Z @ Z.conj().T).real`` approximates it.
         """
         check_is_fitted(self)
+        if is_dask(X):
+            if out is not None:
+                raise TypeError("out: expected None for collections of Dask; their features are computed later")
+            return self._features_of_blocks(X)
         if is_on_gpu(X):
             if out is not None:
                 raise TypeError("out: expected None for tables on a GPU; features are new arrays there")
@@ -152,6 +159,19 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 f"X has {columns} features, but {name} is expecting {self.n_features_in_} features as input."
             )
         return [table]
+
+    def _dask_tables(self, X: Any, *, reset: bool) -> list[Any]:
+        """As ``_tables``, for collections of Dask. Workers check their numbers."""
+        from .dask import DaskTable
+
+        return [DaskTable.checked(self, X, reset=reset)]
+
+    def _features_of_blocks(self, X: Any) -> Any:
+        from .dask import call_on_blocks
+
+        precision = np.result_type(*(table.precision for table in self._dask_tables(X, reset=False)))
+        dtype = np.result_type(precision, np.complex64) if is_complex(self._method) else precision
+        return call_on_blocks(self, "transform", X, (self._n_features_out,), dtype)
 
     @staticmethod
     def _check_gpu(method: Any) -> None:
@@ -330,10 +350,10 @@ def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str = "pivoted") -> 
     parts = json.loads(spec)
     if not looks_at_rows(parts["method"]):
         return spec
-    rows, asked = table.shape[0], parts["features"]
+    rows, asked = getattr(table, "rows", table.shape[0]), parts["features"]
     most = max(SAMPLED_ROWS, 4 * asked)
-    if rows > most:
-        table = table[np.sort(np.random.default_rng(parts["seed"]).choice(rows, most, replace=False))]
+    chosen = np.random.default_rng(parts["seed"]).choice(rows, most, replace=False) if rows > most else np.arange(rows)
+    table = table[np.sort(chosen)]
     array = native(table, common_precision([table]))
     fitted = _argand.fit_spec(spec, array, text("selection", selection), threads_of(n_jobs))
     found = json.loads(fitted)["features"]
@@ -344,6 +364,14 @@ def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str = "pivoted") -> 
             stacklevel=4,
         )
     return fitted
+
+
+def moments(table: Any) -> tuple[float, float]:
+    """The mean of all numbers of a table, and that of their squares."""
+    if isinstance(table, (np.ndarray, sp.sparray, sp.spmatrix)):
+        squares = table.multiply(table) if sp.issparse(table) else np.square(table, dtype=np.float64)
+        return float(table.mean(dtype=np.float64)), float(squares.mean())
+    return table.moments()
 
 
 def check_out(out: Any, shape: tuple[int, int], dtype: np.dtype) -> None:
@@ -364,7 +392,7 @@ def spherical_fit(dim: int, degree: int, gamma: float, coef0: float) -> dict[str
     kernel: dict[str, Any] = {"degree": degree, "gamma": gamma, "coef0": coef0}
     spec = _argand.spec(dims=[dim], distinct=False, n_components=2, method="srf", craft_dim=0, seed=0, **kernel)
     sketch = _argand.Sketch(spec)
-    sketch.draw(True)
+    sketch.draw(True, 1)
     return json.loads(sketch.spec)["spherical"]
 
 

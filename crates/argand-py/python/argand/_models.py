@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from . import _argand
-from ._arguments import number, threads_of
-from ._base_model import BaseClassifier, BaseModel, BaseRegressor
+from ._arguments import is_dask, number, threads_of
+from ._base_model import BaseClassifier, BaseModel, BaseRegressor, lazy_on_dask
 
 
 def check_positive(name: str, value: Any, *, or_zero: bool = False) -> float:
@@ -150,12 +150,14 @@ class RidgeClassifier(BaseRidge, BaseClassifier):
 
     _targets = "classes"
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    @lazy_on_dask(lambda self: (() if self._n_columns == 2 else (self._n_columns,), np.float64))
+    def decision_function(self, X: Any) -> Any:
         """Scores of classes; for two classes, that of the second.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
+            Or a Dask array or data frame; the result is then a Dask array.
 
         Returns
         -------
@@ -165,12 +167,14 @@ class RidgeClassifier(BaseRidge, BaseClassifier):
         scores = self._means(X)
         return scores[:, 1] if self._n_columns == 2 else scores
 
-    def predict(self, X: Any) -> np.ndarray:
+    @lazy_on_dask(lambda self: ((), self.classes_.dtype))
+    def predict(self, X: Any) -> Any:
         """The class of every row.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
+            Or a Dask array or data frame; the result is then a Dask array.
 
         Returns
         -------
@@ -284,12 +288,14 @@ class GPClassifier(BaseProcess, BaseClassifier):
     def _solve(self) -> _argand.Model:
         return self._gram.gp_classifier(float(self.alpha), self.kernel_variance, threads_of(self.n_jobs))
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    @lazy_on_dask(lambda self: ((self._n_columns,), np.float64))
+    def predict_proba(self, X: Any) -> Any:
         """Probabilities of classes: the softmax averaged over 1,000 draws of the latent functions.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
+            Or a Dask array or data frame; the result is then a Dask array.
 
         Returns
         -------
@@ -299,12 +305,14 @@ class GPClassifier(BaseProcess, BaseClassifier):
         found = self._on_blocks(X, lambda model, features, threads: model.probabilities(features, threads))
         return np.concatenate(found).reshape(-1, self._n_columns)
 
-    def predict(self, X: Any) -> np.ndarray:
+    @lazy_on_dask(lambda self: ((), self.classes_.dtype))
+    def predict(self, X: Any) -> Any:
         """The most probable class of every row.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
+            Or a Dask array or data frame; the result is then a Dask array.
 
         Returns
         -------
@@ -406,6 +414,7 @@ class GPRegressor(BaseProcess, BaseRegressor):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
+            Or a Dask array or data frame; the results are then Dask arrays.
         return_std : bool, default=False
             Whether to return standard deviations of the function as well; observations have ``alpha_`` more variance.
 
@@ -418,6 +427,15 @@ class GPRegressor(BaseProcess, BaseRegressor):
         check_is_fitted(self)
         if not return_std:
             return super().predict(X)
+        if is_dask(X):
+            both = self._both(X)
+            means, deviations = both[:, : self._n_columns], both[:, self._n_columns :]
+            return self._shaped(means), self._shaped(deviations)
         found = self._on_blocks(X, lambda model, features, threads: model.means_and_variances(features, threads))
         means, variances = (np.concatenate(parts).reshape(-1, self._n_columns) for parts in zip(*found))
         return self._shaped(means), self._shaped(np.sqrt(variances.clip(0)))
+
+    @lazy_on_dask(lambda self: ((2 * self._n_columns,), np.float64))
+    def _both(self, X: Any) -> Any:
+        """Means and standard deviations side by side, which Dask computes together."""
+        return np.column_stack(self.predict(X, return_std=True))

@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import euclidean_distances, linear_kernel, polynom
 from sklearn.preprocessing import normalize
 
 from ._arguments import check_table, check_tables, integer, is_list_of_tables, number, text
-from ._base_sketch import BaseSketch, check_directions, fit_spec, make_spec, rows_of_zeros
+from ._base_sketch import BaseSketch, check_directions, fit_spec, make_spec, moments, rows_of_zeros
 from ._gpu import gpu_tables
 
 
@@ -266,6 +266,23 @@ class TensorProductSketch(BaseSketch):
             self.n_features_in_ = sum(self.dims_)
             vars(self).pop("feature_names_in_", None)
         return [type(tables[0])(array) for array in arrays]
+
+    def _dask_tables(self, X: Any, *, reset: bool) -> list[Any]:
+        from .dask import DaskTable, as_array
+
+        dims = self._given_dims() if reset else self.dims_
+        distinct = isinstance(X, (list, tuple))
+        if distinct:
+            arrays = [as_array(table, f"X[{i}]") for i, table in enumerate(X)]
+        else:
+            arrays = [DaskTable.checked(self, X, reset=reset).array]
+        arrays = self._split(arrays, distinct, dims)
+        if reset:
+            self.dims_ = [array.shape[1] for array in arrays]
+            self.n_features_in_ = sum(self.dims_)
+            if distinct:
+                vars(self).pop("feature_names_in_", None)
+        return [DaskTable(array) for array in arrays]
 
     def _known_dims(self) -> list[int] | None:
         """The columns of each table, as given or, after fit, as seen."""
@@ -552,8 +569,8 @@ class GaussianSketch(KernelSketch):
         elif isinstance(self.gamma, str):
             if self.gamma != "scale":
                 raise ValueError(f'gamma: expected a positive number or "scale", got {self.gamma!r}')
-            squares = table.multiply(table) if sp.issparse(table) else np.square(table, dtype=np.float64)
-            variance = float(squares.mean() - table.mean(dtype=np.float64) ** 2)
+            mean, mean_square = moments(table)
+            variance = mean_square - mean**2
             self.gamma_ = 1 / (table.shape[1] * variance) if variance > 0 else 1.0
         else:
             self.gamma_ = positive("gamma", self.gamma)
@@ -637,8 +654,7 @@ class DotProductSketch(KernelSketch):
         if self.length_scale is not None:
             self.length_scale_ = positive("length_scale", self.length_scale)
         elif self.coefficients is None:
-            squares = table.multiply(table) if sp.issparse(table) else np.square(table, dtype=np.float64)
-            self.length_scale_ = float(squares.mean() * table.shape[1]) ** 0.5 or 1.0
+            self.length_scale_ = (moments(table)[1] * table.shape[1]) ** 0.5 or 1.0
 
     def _kernel_parameters(self, columns: int) -> dict[str, Any]:
         if self.coefficients is None:

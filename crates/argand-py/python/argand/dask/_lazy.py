@@ -1,0 +1,96 @@
+"""Methods of estimators that Dask calls, block by block."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+import sys
+from functools import lru_cache
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+
+from .._arguments import threads_of
+from .._gpu import is_on_gpu
+from ._tables import aligned, as_array, check_block, naming_block
+
+
+def call_on_blocks(estimator: Any, method: str, X: Any, row_shape: tuple[int, ...], dtype: Any, **keywords: Any) -> Any:
+    """The results of a method for every row, lazily: ``row_shape`` is that of the result for a row."""
+    several = isinstance(X, (list, tuple))
+    tables = [as_array(table, f"X[{i}]") for i, table in enumerate(X)] if several else [as_array(X)]
+    first = tables[0]
+    tables = [aligned(table, first.chunks[0], f"X[{i}]", "the first table") for i, table in enumerate(tables)]
+    # Features are dense, whatever the rows are.
+    kind = first._meta if is_on_gpu(first._meta) else np.empty(0)
+    return da.map_blocks(
+        _call,
+        *tables,
+        shipped=ship(estimator),
+        method=method,
+        keywords=keywords,
+        types=[table.dtype for table in tables],
+        several=several,
+        empty=(row_shape, dtype),
+        on_gpu=is_on_gpu(first._meta),
+        dtype=dtype,
+        chunks=(first.chunks[0], *((columns,) for columns in row_shape)),
+        drop_axis=None if row_shape else 1,
+        meta=np.empty_like(kind, shape=(0,) * (1 + len(row_shape)), dtype=dtype),
+        token=method,
+    )
+
+
+def _call(
+    *blocks: Any,
+    shipped: bytes,
+    method: str,
+    keywords: dict[str, Any],
+    types: list[np.dtype],
+    several: bool,
+    empty: tuple[tuple[int, ...], Any],
+    on_gpu: bool,
+    block_id: tuple[int, ...] = (0,),
+) -> Any:
+    with naming_block(block_id[0]):
+        for block, expected in zip(blocks, types):
+            check_block(block, expected, on_gpu)
+        if not blocks[0].shape[0]:
+            return np.empty((0, *empty[0]), empty[1])
+        return getattr(unpack(shipped), method)(list(blocks) if several else blocks[0], **keywords)
+
+
+def ship(estimator: Any) -> Any:
+    """An estimator on its way to the workers: once to each, and without what only further learning needs."""
+    copied = copy.copy(estimator)
+    # Blocks have no names of columns; those of the collection were compared.
+    vars(copied).pop("feature_names_in_", None)
+    if hasattr(copied, "_gram"):
+        copied._gram = None
+    shipped = pickle.dumps(copied)
+    return dask.delayed(shipped, name=f"argand-{tokenize(shipped)}", traverse=False)
+
+
+@lru_cache(maxsize=4)
+def unpack(shipped: bytes) -> Any:
+    """The estimator: one for all blocks of a process, so that its random numbers are drawn once."""
+    estimator = pickle.loads(shipped)
+    estimator.n_jobs = threads_here(estimator.n_jobs)
+    return estimator
+
+
+def threads_here(n_jobs: Any) -> int | None:
+    """As many threads as Dask gives to this process, or ``n_jobs`` if those are fewer; all its tasks share them."""
+    given = threads_of(n_jobs)
+    engine = dask.config.get("num_workers", None)
+    distributed = sys.modules.get("distributed")
+    try:
+        engine = distributed.get_worker().state.nthreads if distributed else engine
+    except ValueError:
+        # Not on a worker; the processes of Dask's own scheduler have a thread each.
+        engine = engine if multiprocessing.parent_process() is None else 1
+    return min((threads for threads in (given, engine) if threads), default=None)

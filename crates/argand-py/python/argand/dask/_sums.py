@@ -1,0 +1,156 @@
+"""Sums over the rows of Dask collections, block by block where the blocks lie.
+
+Blocks are summed up in runs of neighbours, one block after the other; the runs are added up in a binary tree. Both
+depend on the number of blocks alone, so the order of sums does, too. A run is a chain of tasks, each of which computes
+its block and adds it to the sums so far: the sums of a run are all that stays in memory, and all that is sent.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from dask.delayed import Delayed
+from sklearn.utils.validation import validate_data
+
+from .. import _argand
+from .._arguments import check_table
+from ._lazy import ship, unpack
+from ._tables import DaskTable, aligned, check_block, is_frame, naming_block
+
+# Enough for hundreds of workers to end together; few enough that sums take less of the network than rows.
+MOST_RUNS = 1024
+
+
+def labels_of(y: Any, table: DaskTable) -> da.Array:
+    """Targets as an array in the blocks of a table."""
+    rows = table.array.chunks[0]
+    if is_frame(y):
+        columns = () if y.ndim == 1 else (len(y._meta.columns),)
+        # Their type is looked at in the blocks.
+        y = y.map_partitions(_values, meta=np.empty((0, *columns), object), enforce_metadata=False)
+    elif dask.is_dask_collection(y) and not isinstance(y, da.Array):
+        raise TypeError(f"y: expected a Dask array, series or data frame, got {type(y).__name__}")
+    elif not isinstance(y, da.Array):
+        values = np.asarray(y)
+        if any(map(np.isnan, rows)):
+            raise TypeError("y: expected a Dask array, series or data frame, as X does not know the rows of its blocks")
+        y = da.from_array(values, chunks=-1)
+    y = aligned(y, rows, "y", "X")
+    return y.rechunk({1: -1}) if y.ndim == 2 and y.numblocks[1] > 1 else y
+
+
+def _values(partition: Any) -> np.ndarray:
+    return partition.to_numpy(na_value=np.nan)
+
+
+def classes_of(labels: da.Array) -> np.ndarray:
+    """All different labels."""
+    blocks = labels.to_delayed().ravel()
+    found = dask.compute(*(_classes(block, number) for number, block in enumerate(blocks)))
+    return np.unique(np.concatenate([some for some in found if len(some)] or [np.empty(0)]))
+
+
+@dask.delayed
+def _classes(block: Any, number: int) -> np.ndarray:
+    with naming_block(number):
+        return np.unique(_complete(block))
+
+
+def _complete(labels: Any) -> Any:
+    """Labels, if none is missing."""
+    missing = np.argwhere((labels != labels) | np.equal(labels, None))
+    if len(missing):
+        raise ValueError(f"y: row {missing[0, 0]} is {labels[tuple(missing[0])]}")
+    return labels
+
+
+def sum_up(model: Any, sketch: _argand.Sketch, table: DaskTable, labels: da.Array) -> _argand.Gram:
+    """The sums of all rows and their targets."""
+    model = copy.copy(model)
+    model._sketch = sketch
+    shipped = ship(model)
+    # Rows and targets together, so that what they share is computed once.
+    pairs = da.blockwise(
+        _pair,
+        "i",
+        table.array,
+        "ij",
+        labels,
+        "ik"[: labels.ndim],
+        dtype=object,
+        meta=np.empty(0, object),
+        concatenate=True,
+        align_arrays=False,
+    )
+    blocks = pairs.to_delayed().ravel()
+    token = tokenize(shipped.key, pairs.name)
+    blocks_each = -(-len(blocks) // MOST_RUNS)
+    runs, steps = [], []
+    for start in range(0, len(blocks), blocks_each):
+        sums = None
+        for number in range(start, min(start + blocks_each, len(blocks))):
+            # First blocks have a name of their own, so that the scheduler does not start all runs at once.
+            steps.append((f"argand-{'sums' if sums is None else 'more-sums'}-{token}", number))
+            sums = _add_block(sums, shipped, blocks[number], table.dtype, number, dask_key_name=steps[-1])
+        runs.append(sums)
+    while len(runs) > 1:
+        neighbours = [runs[at : at + 2] for at in range(0, len(runs), 2)]
+        key = f"argand-merged-sums-{token}"
+        runs = [
+            _merge(shipped, *both, dask_key_name=(key, len(runs), at)) if len(both) == 2 else both[0]
+            for at, both in enumerate(neighbours)
+        ]
+    (gram,) = dask.compute(_fused(runs[0], steps))
+    return gram
+
+
+def _pair(x: Any, y: Any) -> tuple[Any, Any]:
+    return x, y
+
+
+@dask.delayed
+def _add_block(
+    before: _argand.Gram | None, shipped: bytes, block: tuple[Any, Any], dtype: np.dtype, number: int
+) -> _argand.Gram:
+    model, (x, y) = unpack(shipped), block
+    with naming_block(number):
+        check_block(x, dtype, on_gpu=False)
+        if y.shape[0] != x.shape[0]:
+            raise ValueError(f"y: expected {x.shape[0]} rows, as X, got {y.shape[0]}")
+        if not x.shape[0]:
+            return before or model._no_sums(model._sketch)
+        table = check_table(x, partial(validate_data, model, reset=False), finite=False)
+        labels = model._check_labels(_complete(y), reset=False, classes=None)
+        sums = model._sum_up(model._sketch, table, labels)
+    return sums if before is None else before.merged(sums, model.n_jobs)
+
+
+@dask.delayed
+def _merge(shipped: bytes, sums: _argand.Gram, others: _argand.Gram) -> _argand.Gram:
+    return sums.merged(others, unpack(shipped).n_jobs)
+
+
+def _fused(total: Delayed, steps: list[Any]) -> Delayed:
+    """The same graph, in which a step computes its block itself, unless others need it: blocks are not sent."""
+    graph = dict(total.__dask_graph__())
+    users: dict[Any, set[Any]] = {}
+    for key, node in graph.items():
+        for needed in node.dependencies:
+            users.setdefault(needed, set()).add(key)
+    apart = set(steps)
+    for step in steps:
+        own, at = [step], 0
+        while at < len(own):
+            for needed in graph[own[at]].dependencies:
+                known = needed in graph and graph[needed].key == needed and needed not in apart and needed not in own
+                if known and users[needed] <= set(own):
+                    own.append(needed)
+            at += 1
+        graph[step] = graph[step].fuse(*(graph.pop(key) for key in reversed(own)))
+    return Delayed(total.key, graph)

@@ -1,0 +1,183 @@
+"""Dask collections as arrays whose blocks hold whole rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import validate_data
+
+from .._arguments import NotNumbersError, check_table
+from .._gpu import is_on_gpu
+
+
+class DaskTable:
+    """Rows of a Dask array or data frame, of which only what is asked for is computed."""
+
+    def __init__(self, array: da.Array) -> None:
+        self.array = array
+        self.dtype = array.dtype
+        # The number of rows may not be known; ``rows`` finds out.
+        self.shape = array.shape
+
+    @classmethod
+    def checked(cls, estimator: Any, X: Any, *, reset: bool) -> DaskTable:
+        """The table, if its columns are what the estimator expects; ``reset`` makes them so."""
+        array = as_array(X)
+        if is_frame(X):
+            validate_data(estimator, X._meta, reset=reset, skip_check_array=True)
+        else:
+            # Numbers of this kind: blocks are checked where they are.
+            some = np.zeros((2, array.shape[1]), array.dtype)
+            check_table(some, partial(validate_data, estimator, reset=reset))
+        return cls(array)
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """The rows of every block."""
+        known = self.array.chunks[0]
+        return list(dask.compute(*map(_length, self.blocks)) if any(map(np.isnan, known)) else known)
+
+    @property
+    def blocks(self) -> list[Any]:
+        return list(self.array.to_delayed().ravel())
+
+    @property
+    def rows(self) -> int:
+        return sum(self.lengths)
+
+    @property
+    def precision(self) -> np.dtype:
+        """The type of features: on a GPU that of the rows."""
+        keep = is_on_gpu(self.array._meta) or self.dtype == np.float32
+        return np.dtype(self.dtype if keep else np.float64)
+
+    def __getitem__(self, rows: np.ndarray) -> Any:
+        """Some rows, in memory, by indices that rise."""
+        starts = np.cumsum([0, *self.lengths])
+        bounds = np.searchsorted(rows, starts)
+        taken = [
+            _take(block, rows[low:high] - start, number)
+            for number, (block, start, low, high) in enumerate(zip(self.blocks, starts, bounds, bounds[1:]))
+            if low < high
+        ]
+        taken = dask.compute(*taken)
+        return sp.vstack(taken, "csr") if sp.issparse(taken[0]) else np.concatenate(taken)
+
+    def moments(self) -> tuple[float, float]:
+        """The mean of all numbers and that of their squares."""
+        counts, sums, squares = zip(*dask.compute(*(_moments(block, i) for i, block in enumerate(self.blocks))))
+        # The exact sum of blocks, rounded once.
+        return math.fsum(sums) / sum(counts), math.fsum(squares) / sum(counts)
+
+
+@dask.delayed
+def _length(block: Any) -> int:
+    return block.shape[0]
+
+
+@dask.delayed
+def _take(block: Any, rows: np.ndarray, number: int) -> Any:
+    with naming_block(number):
+        return finite(check_table(block, finite=False)[rows], rows)
+
+
+@dask.delayed
+def _moments(block: Any, number: int) -> tuple[int, float, float]:
+    with naming_block(number):
+        if not block.shape[0]:
+            return 0, 0.0, 0.0
+        table = finite(check_table(block, finite=False))
+        values = np.asarray(table.data if sp.issparse(table) else table, np.float64)
+        return math.prod(table.shape), float(values.sum()), float(np.square(values).sum())
+
+
+def finite(table: Any, rows: np.ndarray | None = None) -> Any:
+    """The table, if its numbers are finite; the message counts rows as ``rows`` does."""
+    coordinates = table.tocoo() if sp.issparse(table) else None
+    bad = np.flatnonzero(~np.isfinite(table.data)) if coordinates is not None else np.argwhere(~np.isfinite(table))
+    if len(bad):
+        row, column = (coordinates.row[bad[0]], coordinates.col[bad[0]]) if coordinates is not None else bad[0]
+        value = "NaN" if np.isnan(table[row, column]) else table[row, column]
+        row = row if rows is None else rows[row]
+        raise ValueError(f"X: row {row}, column {column} is {value}; only finite numbers can be sketched")
+    return table
+
+
+@contextmanager
+def naming_block(number: int) -> Iterator[None]:
+    """Say in errors which block they come from."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kind = type(error) if type(error) in (NotNumbersError, TypeError) else ValueError
+        raise kind(f"block {number}: {error}") from error
+
+
+def is_frame(X: Any) -> bool:
+    """Whether a collection is a data frame or a series."""
+    return hasattr(X, "map_partitions") and hasattr(X, "_meta")
+
+
+def as_array(X: Any, name: str = "X") -> da.Array:
+    """A table as a Dask array whose blocks have all columns."""
+    if is_frame(X) and X.ndim == 2:
+        return _numbers_of_frame(X, name)
+    if not isinstance(X, da.Array):
+        raise TypeError(f"{name}: expected a Dask array or data frame, got {type(X).__name__}")
+    if X.ndim != 2:
+        raise ValueError(f"{name}: expected 2 dimensions, got {X.ndim}")
+    if np.isnan(X.shape[1]):
+        raise ValueError(f"{name}: expected a known number of columns; see dask.array.Array.compute_chunk_sizes")
+    return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+
+
+def aligned(array: da.Array, rows: tuple[int, ...], name: str, other: str) -> da.Array:
+    """The array in these blocks of rows. Where rows are not counted, blocks must match one by one."""
+    if any(map(np.isnan, (*rows, *array.chunks[0]))):
+        if array.numblocks[0] != len(rows):
+            raise ValueError(f"{name}: expected {len(rows)} blocks of rows, as {other}, got {array.numblocks[0]}")
+        return array
+    if array.shape[0] != sum(rows):
+        raise ValueError(f"{name}: expected {sum(rows)} rows, as {other}, got {array.shape[0]}")
+    return array.rechunk({0: rows})
+
+
+def _numbers_of_frame(X: Any, name: str) -> da.Array:
+    from pandas.api.types import is_numeric_dtype
+
+    types = {str(column): str(dtype) for column, dtype in X._meta.dtypes.items()}
+    for column, dtype in X._meta.dtypes.items():
+        if not is_numeric_dtype(dtype) or dtype.kind == "c":
+            raise NotNumbersError(f"{name}: expected numbers, got {dtype} in the column {column!r}")
+    dtype = np.dtype(np.float32 if set(types.values()) == {"float32"} else np.float64)
+    meta = np.empty((0, len(X._meta.columns)), dtype)
+    return X.map_partitions(_numbers, name, types, dtype, meta=meta, enforce_metadata=False)
+
+
+def _numbers(partition: Any, name: str, types: dict[str, str], dtype: np.dtype, partition_info: Any = None) -> Any:
+    with naming_block(partition_info["number"]):
+        found = {str(column): str(found) for column, found in partition.dtypes.items()}
+        if list(found) != list(types):
+            raise ValueError(f"{name}: expected the columns {list(types)}, got {list(found)}")
+        for column, expected in types.items():
+            if found[column] != expected:
+                raise NotNumbersError(f"{name}: expected {expected} in the column {column!r}, got {found[column]}")
+        return np.ascontiguousarray(partition.to_numpy(dtype, na_value=np.nan))
+
+
+def check_block(block: Any, expected: np.dtype, on_gpu: bool) -> None:
+    """Refuse a block that is not what its array says: features would not be, either."""
+    if block.ndim != 2:
+        raise ValueError(f"X: expected 2 dimensions, got {block.ndim}")
+    if block.dtype != expected:
+        raise NotNumbersError(f"X: expected {expected}, as the array says, got {block.dtype}")
+    if is_on_gpu(block) != on_gpu:
+        raise TypeError(f"X: expected an array {'on a GPU' if on_gpu else 'of NumPy or SciPy'}, got {type(block)}")

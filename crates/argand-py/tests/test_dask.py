@@ -1,0 +1,414 @@
+"""Dask arrays and data frames: lazy features, sums in a fixed order, unknown sizes and bad input, without a cluster."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import argand
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+dask = pytest.importorskip("dask", reason="Dask is not installed; make test-cluster installs it")
+
+import dask.array as da  # noqa: E402
+import dask.dataframe as dd  # noqa: E402
+import pandas as pd  # noqa: E402
+from argand.dask import _lazy, _sums  # noqa: E402
+
+ROWS, COLUMNS = 200, 12
+SKETCHES = [
+    argand.PolynomialSketch(3, n_components=32, random_state=0),
+    argand.PolynomialSketch(3, n_components=31, random_state=0),
+    argand.PolynomialSketch(3, n_components=32, method="complex-rademacher", random_state=0),
+    argand.PolynomialSketch(2, n_components=32, method="maclaurin-ctr-rademacher", random_state=0),
+    argand.TensorProductSketch([5, 7], n_components=32, random_state=0),
+    argand.GaussianSketch(gamma=0.5, n_components=32, random_state=0),
+    argand.GaussianSketch(gamma="scale", n_components=32, random_state=0),
+    argand.DotProductSketch(n_components=32, random_state=0),
+    argand.NystromSketch(n_components=16, random_state=0),
+    argand.SphericalSketch(n_components=32, random_state=0),
+]
+MODELS = [argand.Ridge, argand.RidgeClassifier, argand.GPRegressor, argand.GPClassifier]
+each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+@pytest.fixture
+def rows():
+    return np.random.default_rng(0).random((ROWS, COLUMNS))
+
+
+def targets(model, rows):
+    is_classifier = "Classifier" in model.__name__
+    return rows[:, :5].argmax(axis=1) if is_classifier else rows[:, 0] * rows[:, 1]
+
+
+def gram_bytes(model):
+    return model._gram.__getnewargs__()[0]
+
+
+def one_process(model, blocks):
+    """The sums of blocks of NumPy arrays, added up by hand: runs of neighbours, then a binary tree."""
+    X, y = (np.concatenate(parts) for parts in zip(*blocks))
+    model = model.fit(X, y)
+    each = -(-len(blocks) // _sums.MOST_RUNS)
+    sums = [model._sum_up(model._sketch, x, model._check_labels(t, reset=False, classes=None)) for x, t in blocks]
+    runs = []
+    for start in range(0, len(sums), each):
+        run = sums[start]
+        for more in sums[start + 1 : start + each]:
+            run = run.merged(more, 1)
+        runs.append(run)
+
+    def total(runs):
+        if len(runs) == 1:
+            return runs[0]
+        # The largest power of two below: how neighbours pair up level by level.
+        half = 1 << (len(runs) - 1).bit_length() - 1
+        return total(runs[:half]).merged(total(runs[half:]), 1)
+
+    model._gram, model._model = total(runs), None
+    return model
+
+
+def test_argand_does_not_import_dask():
+    code = "import argand, sys; assert not {'dask', 'distributed'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "sketch", SKETCHES, ids=lambda sketch: f"{type(sketch).__name__}-{sketch.get_params().get('method')}"
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_features_are_lazy_and_those_of_numpy(sketch, dtype, rows, monkeypatch):
+    rows = (rows * 8).astype(dtype)
+    X = da.from_array(rows, chunks=(60, 5))
+    fitted = clone(sketch).fit(X)
+    # A fit sees the rows that a fit to NumPy sees; means over blocks may be rounded otherwise.
+    expected = clone(sketch).fit(rows).transform(rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(_lazy, "unpack", lambda _: pytest.fail("called before it is computed"))
+        lazy = fitted.transform(X)
+    assert (lazy.shape, lazy.dtype, lazy.chunks) == (
+        expected.shape,
+        expected.dtype,
+        ((60, 60, 60, 20), expected.shape[1:]),
+    )
+    assert type(lazy._meta) is np.ndarray and lazy._meta.dtype == expected.dtype and lazy._meta.ndim == 2
+    found = lazy.compute()
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, fitted.transform(rows))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_sample_of_many_rows_is_that_of_numpy():
+    # More rows than are looked at.
+    rows = np.random.default_rng(0).random((9000, 4))
+    sketch = argand.NystromSketch(n_components=8, random_state=3)
+    X = da.from_array(rows, chunks=1000)
+    assert clone(sketch).fit(X).spec == clone(sketch).fit(rows).spec == clone(sketch).fit(X[X[:, 0] >= 0]).spec
+
+
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csr_matrix, sp.csc_array])
+def test_sparse_blocks_have_dense_features(kind, rows):
+    rows[rows < 0.7] = 0
+    X = da.from_array(rows, chunks=(60, COLUMNS)).map_blocks(kind)
+    sketch = argand.PolynomialSketch(3, n_components=32, random_state=0).fit(X)
+    lazy = sketch.transform(X)
+    assert type(lazy._meta) is np.ndarray
+    np.testing.assert_array_equal(lazy.compute(), sketch.transform(sp.csr_array(rows)))
+    y = targets(argand.Ridge, rows)
+    model = argand.Ridge(n_components=32, random_state=0).fit(X, y)
+    np.testing.assert_allclose(model.coef_, clone(model).fit(rows, y).coef_, rtol=1e-6, atol=1e-8)
+
+
+def test_several_tables(rows):
+    left, right = da.from_array(rows, chunks=(60, COLUMNS)), da.from_array(rows[:, :5], chunks=(70, 5))
+    sketch = argand.TensorProductSketch(n_components=32, random_state=0).fit([left, right])
+    lazy = sketch.transform([left, right])
+    assert lazy.chunks == ((60, 60, 60, 20), (32,))
+    np.testing.assert_array_equal(lazy.compute(), sketch.transform([rows, rows[:, :5]]))
+    frame = dd.from_pandas(pd.DataFrame(rows[:, :5]), npartitions=4)
+    found = sketch.transform([dd.from_pandas(pd.DataFrame(rows), npartitions=4), frame])
+    np.testing.assert_array_equal(found.compute(), sketch.transform([rows, rows[:, :5]]))
+    with pytest.raises(ValueError, match=r"X\[1\]: expected 200 rows, as the first table, got 100"):
+        sketch.transform([left, right[:100]])
+    with pytest.raises(ValueError, match=r"expected tables with \[12, 5\] columns, got \[12, 4\]"):
+        sketch.transform([left, right[:, :4]])
+
+
+@each_model
+@pytest.mark.parametrize(("chunk", "most_runs"), [(ROWS, 1024), (37, 1024), (9, 4), (20, 3)])
+def test_fit_has_the_bits_of_one_process(model, chunk, most_runs, rows, monkeypatch):
+    monkeypatch.setattr(_sums, "MOST_RUNS", most_runs)
+    y = targets(model, rows)
+    model = model(n_components=32, random_state=0)
+    blocks = [(rows[at : at + chunk], y[at : at + chunk]) for at in range(0, ROWS, chunk)]
+    fitted = clone(model).fit(da.from_array(rows, chunks=(chunk, 7)), da.from_array(y, chunks=55))
+    assert gram_bytes(fitted) == gram_bytes(one_process(clone(model), blocks))
+    with dask.config.set(scheduler="threads", num_workers=4):
+        again = clone(model).fit(da.from_array(rows, chunks=(chunk, COLUMNS)), y)
+    assert gram_bytes(fitted) == gram_bytes(again)
+    if chunk == ROWS:
+        assert gram_bytes(fitted) == gram_bytes(clone(model).fit(rows, y))
+
+
+@each_model
+def test_predictions_are_lazy_and_those_of_numpy(model, rows, monkeypatch):
+    y = targets(model, rows)
+    X = da.from_array(rows, chunks=(60, COLUMNS))
+    fitted = model(n_components=32, random_state=0).fit(X, y)
+    for method in ("predict", "decision_function", "predict_proba"):
+        if hasattr(fitted, method):
+            expected = getattr(fitted, method)(rows)
+            with monkeypatch.context() as patch:
+                patch.setattr(_lazy, "unpack", lambda _: pytest.fail("called before it is computed"))
+                lazy = getattr(fitted, method)(X)
+            assert (lazy.shape, lazy.dtype, lazy.chunks[0]) == (expected.shape, expected.dtype, X.chunks[0])
+            np.testing.assert_array_equal(lazy.compute(), expected)
+    if model is argand.GPRegressor:
+        np.testing.assert_array_equal(fitted.predict(X, return_std=True), fitted.predict(rows, return_std=True))
+    assert fitted.score(X, da.from_array(y, chunks=17)) == fitted.score(rows, y)
+
+
+def test_several_targets_and_parts(rows):
+    Y = np.column_stack([rows[:, 0], rows[:, 1] ** 2])
+    X = da.from_array(rows, chunks=(60, COLUMNS))
+    model = argand.Ridge(n_components=32, random_state=0).fit(X, da.from_array(Y, chunks=(60, 1)))
+    np.testing.assert_array_equal(model.predict(X).compute(), model.predict(rows))
+    parts = argand.Ridge(n_components=32, random_state=0).partial_fit(X[:100], Y[:100]).partial_fit(X[100:], Y[100:])
+    np.testing.assert_allclose(parts.coef_, model.coef_, rtol=1e-6, atol=1e-9)
+    classes = argand.RidgeClassifier(n_components=32, random_state=0)
+    labels = targets(argand.RidgeClassifier, rows)
+    classes.partial_fit(X[:100], labels[:100], classes=range(6)).partial_fit(X[100:], labels[100:])
+    assert list(classes.classes_) == list(range(6)) and classes._gram.rows == ROWS
+
+
+@each_model
+def test_data_frames_with_names_and_unknown_sizes(model, rows):
+    names = [f"x{i}" for i in range(COLUMNS)]
+    y = targets(model, rows)
+    label = [f"class {i}" for i in y] if "Classifier" in model.__name__ else y
+    table = pd.DataFrame(rows, columns=names).assign(label=label, x3=(rows[:, 3] * 9).astype(int))
+    frame = dd.from_pandas(table, npartitions=5)
+    some = frame[frame.x0 > 0.3]
+    fitted = model(n_components=32, random_state=0).fit(some[names], some["label"])
+    assert list(fitted.feature_names_in_) == names
+    expected = table[table.x0 > 0.3]
+    assert fitted._gram.rows == len(expected)
+    lazy = fitted.predict(some[names])
+    assert np.isnan(lazy.shape[0])
+    np.testing.assert_array_equal(lazy.compute(), fitted.predict(expected[names]))
+    assert fitted.score(some[names], some["label"]) == fitted.score(expected[names], expected["label"])
+    with pytest.raises(ValueError, match="feature names"):
+        fitted.predict(some[names[::-1]])
+    nullable = some[names].astype("Float64")
+    np.testing.assert_array_equal(fitted.predict(nullable).compute(), lazy.compute())
+
+
+def test_unknown_sizes_of_arrays(rows):
+    X = da.from_array(rows, chunks=(60, 5))
+    some, y = X[X[:, 0] > 0.3], X[:, 1][X[:, 0] > 0.3]
+    chosen = rows[rows[:, 0] > 0.3]
+    for sketch in SKETCHES:
+        fitted = clone(sketch).fit(some)
+        np.testing.assert_array_equal(fitted.transform(some).compute(), fitted.transform(chosen))
+    model = argand.Ridge(n_components=32, random_state=0).fit(some, y)
+    np.testing.assert_array_equal(model.predict(some).compute(), model.predict(chosen))
+    with pytest.raises(TypeError, match="y: expected a Dask array"):
+        model.fit(some, chosen[:, 1])
+    with pytest.raises(ValueError, match="y: expected 4 blocks of rows, as X, got 2"):
+        model.fit(some, y.blocks[:2])
+
+
+def test_empty_blocks_add_nothing(rows):
+    X = da.from_array(rows, chunks=(50, COLUMNS))
+    # No row of the second block is left.
+    kept = da.from_array(np.r_[np.ones(50), np.zeros(50), np.ones(100)] > 0, chunks=50)
+    y = X[:, 0] * 2
+    for make in MODELS:
+        labels = y if "Regressor" in make.__name__ or make is argand.Ridge else (y > 1).astype(int)
+        with_empty = make(n_components=32, random_state=0).fit(X[kept], labels[kept])
+        assert with_empty._gram.rows == 150
+        assert with_empty.predict(X[kept]).compute().shape == (150,)
+    sketch = argand.PolynomialSketch(2, n_components=32, random_state=0).fit(X[kept])
+    assert sketch.transform(X[kept]).compute().shape == (150, 32)
+    with pytest.raises(ValueError, match="X: expected at least 1 rows, got 0"):
+        argand.Ridge(n_components=32).fit(X[X[:, 0] > 2], y[X[:, 0] > 2])
+    with pytest.raises(ValueError, match="expected at least 2 classes, got 0"):
+        argand.RidgeClassifier(n_components=32).fit(X[X[:, 0] > 2], y[X[:, 0] > 2])
+
+
+def test_pipelines_clones_and_pickles(rows):
+    X, y = da.from_array(rows, chunks=(60, COLUMNS)), da.from_array(rows[:, 0] * rows[:, 1], chunks=60)
+    pipeline = make_pipeline(
+        argand.PolynomialSketch(2, n_components=32, random_state=0),
+        argand.Ridge(degree=1, n_components=32, random_state=0),
+    )
+    lazy = clone(pipeline).fit(X, y).predict(X)
+    np.testing.assert_allclose(
+        lazy.compute(), clone(pipeline).fit(rows, y.compute()).predict(rows), rtol=1e-6, atol=1e-8
+    )
+    model = argand.Ridge(n_components=32, random_state=0).fit(X, y)
+    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        np.testing.assert_array_equal(other.predict(X).compute(), model.predict(rows))
+    np.testing.assert_array_equal(model.predict(X.persist()).compute(), model.predict(rows))
+    assert gram_bytes(clone(model).fit(X.persist(), y.persist())) == gram_bytes(model)
+
+
+def test_rows_and_targets_of_one_source_are_read_once(rows):
+    reads = []
+
+    def read(block):
+        reads.append(len(block))
+        return block
+
+    source = da.from_array(rows, chunks=(50, COLUMNS)).map_blocks(read, meta=np.empty((0, 0)))
+    argand.Ridge(n_components=32, random_state=0).fit(source[:, :-1], source[:, -1])
+    assert reads == [50] * 4
+
+
+def test_a_block_is_computed_in_the_task_that_adds_it(rows, monkeypatch):
+    seen = []
+    fused = _sums._fused
+    monkeypatch.setattr(_sums, "_fused", lambda *arguments: seen.append(fused(*arguments)) or seen[0])
+    monkeypatch.setattr(_sums, "MOST_RUNS", 4)
+    source = da.from_array(rows, chunks=(10, COLUMNS)) * 2
+    argand.Ridge(n_components=32, random_state=0).fit(source[:, :-1], source[:, -1])
+    graph = dict(seen[0].__dask_graph__())
+    kinds = [key[0].rsplit("-", 1)[0] for key in graph if isinstance(key, tuple)]
+    assert {kind: kinds.count(kind) for kind in set(kinds) if kind.startswith("argand")} == {
+        "argand-sums": 4,
+        "argand-more-sums": 16,
+        "argand-merged-sums": 3,
+    }
+    # What is left beside them is the array in memory and the model.
+    assert len(graph) <= 23 + 2
+
+
+def as_blocks(*blocks, dtype=float, columns=COLUMNS):
+    """An array that believes what it is told of its blocks."""
+    parts = [da.from_delayed(dask.delayed(block), (len(block), columns), dtype) for block in blocks]
+    return da.concatenate(parts)
+
+
+def broken(rows):
+    with_nan = rows[50:100].copy()
+    with_nan[7, 3] = np.nan
+    return {
+        "width": (as_blocks(rows[:50], rows[50:100, :5], rows[100:]), "block 1: .*5 features, but .* expecting 12"),
+        "dtype": (
+            as_blocks(rows[:50], rows[50:100].astype(np.float32), rows[100:]),
+            "block 1: X: expected float64, as the array says, got float32",
+        ),
+        "text": (as_blocks(rows[:50], rows[50:100].astype(str), rows[100:]), "block 1: X: expected float64.*got <U"),
+        "nan": (as_blocks(rows[:50], with_nan, rows[100:]), "block 1: X: row 7, column 3 is NaN"),
+        "infinity": (as_blocks(rows[:50], rows[50:100] / 0, rows[100:]), "block 1: X: row 0, column 0 is inf"),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("what", ["width", "dtype", "text", "nan", "infinity"])
+@pytest.mark.parametrize("scheduler", ["synchronous", "processes"])
+def test_errors_name_the_block(what, scheduler, rows):
+    X, message = broken(rows)[what]
+    y = np.arange(ROWS) % 2
+    with dask.config.set(scheduler=scheduler, num_workers=2):
+        with pytest.raises(ValueError, match=message):
+            argand.Ridge(n_components=32, random_state=0).fit(X, y)
+        sketch = argand.PolynomialSketch(2, n_components=32, random_state=0).fit(X)
+        with pytest.raises(ValueError, match=message):
+            sketch.transform(X).compute()
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("what", ["nan", "infinity"])
+def test_looking_at_rows_names_the_block(what, rows):
+    X, message = broken(rows)[what]
+    for sketch in (argand.GaussianSketch(gamma="scale", n_components=8), argand.NystromSketch(n_components=8)):
+        with pytest.raises(ValueError, match=message):
+            sketch.fit(X)
+
+
+def test_errors_of_targets_name_the_block(rows):
+    X, y = da.from_array(rows, chunks=(50, COLUMNS)), rows[:, 0].copy()
+    y[113] = np.nan
+    with pytest.raises(ValueError, match="block 2: y: row 13 is nan"):
+        argand.Ridge(n_components=32).fit(X, da.from_array(y, chunks=50))
+    with pytest.raises(ValueError, match="block 2: y: row 13 is nan"):
+        argand.RidgeClassifier(n_components=32).fit(X, da.from_array(y, chunks=50))
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        argand.RidgeClassifier(n_components=32).fit(X, X[:, 0])
+    some = X[:, 0] > 0.5
+    with pytest.raises(ValueError, match=r"block \d: y: expected 50 rows, as X, got"):
+        argand.Ridge(n_components=32).fit(X[X[:, 1] >= 0], X[:, 0][some])
+    with pytest.raises(ValueError, match="y: expected 200 rows, as X, got 100"):
+        argand.Ridge(n_components=32).fit(X, X[:100, 0])
+    fitted = argand.RidgeClassifier(n_components=32, random_state=0).fit(X, X[:, 0] > 0.5)
+    with pytest.raises(ValueError, match=r"block \d: y: expected classes .*got .*2"):
+        fitted.partial_fit(X, np.full(ROWS, 2))
+
+
+def test_bad_collections(rows):
+    X = da.from_array(rows, chunks=(50, COLUMNS))
+    frame = dd.from_pandas(pd.DataFrame(rows[:, :3], columns=list("abc")).assign(name="x"), npartitions=3)
+    model, sketch = argand.Ridge(n_components=32), argand.PolynomialSketch(n_components=32)
+    for estimator in (model, sketch):
+        with pytest.raises(TypeError, match=r"X: expected numbers, got .* in the column 'name'"):
+            estimator.fit(frame, frame.a)
+        with pytest.raises(TypeError, match="X: expected numbers, got <U1"):
+            estimator.fit(da.from_array(np.full((10, 2), "x"), chunks=5), np.zeros(10))
+        with pytest.raises(ValueError, match="X: expected 2 dimensions, got 1"):
+            estimator.fit(X[:, 0], X[:, 0])
+        with pytest.raises(TypeError, match="X: expected a Dask array or data frame, got Delayed"):
+            estimator.fit(dask.delayed(rows), X[:, 0])
+        assert not hasattr(estimator, "n_features_in_")
+    with pytest.raises(TypeError, match="X: expected a Dask array or data frame, got ndarray"):
+        model.fit(rows, X[:, 0])
+    fitted = argand.PolynomialSketch(2, n_components=32, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="X has 5 features, but PolynomialSketch is expecting 12"):
+        fitted.transform(X[:, :5])
+    with pytest.raises(TypeError, match="out: expected None"):
+        fitted.transform(X, out=np.empty((ROWS, 32)))
+
+
+def test_a_partition_of_other_columns_is_named(rows):
+    parts = [pd.DataFrame(rows[at : at + 50, :3], columns=list("abc")) for at in range(0, ROWS, 50)]
+    for change, message in [
+        (
+            lambda part: part[["c", "b", "a"]],
+            r"block 2: X: expected the columns \['a', 'b', 'c'\], got \['c', 'b', 'a'\]",
+        ),
+        (lambda part: part.astype(np.float32), "block 2: X: expected float64 in the column 'a', got float32"),
+        (lambda part: part.assign(b="x"), "block 2: X: expected float64 in the column 'b', got"),
+    ]:
+        changed = [change(part) if i == 2 else part for i, part in enumerate(parts)]
+        frame = dd.from_delayed([dask.delayed(part) for part in changed], meta=parts[0], verify_meta=False)
+        with pytest.raises(ValueError, match=message):
+            argand.Ridge(n_components=32).fit(frame, frame.a)
+
+
+def test_merge_learns_what_others_have_learnt(rows):
+    y = targets(argand.GPClassifier, rows)
+    make = lambda: argand.GPClassifier(n_components=32, random_state=0)
+    whole = make().fit(rows, y)
+    parts = [make().partial_fit(rows[at : at + 50], y[at : at + 50], classes=range(5)) for at in range(0, ROWS, 50)]
+    for part in parts[1:]:
+        parts[0].merge(part)
+    np.testing.assert_allclose(parts[0].predict_proba(rows), whole.predict_proba(rows), rtol=1e-5, atol=1e-8)
+    assert parts[1]._gram.rows == 50
+    with pytest.raises(TypeError, match="other: expected a GPClassifier, got Ridge"):
+        whole.merge(argand.Ridge())
+    with pytest.raises(ValueError, match="other: expected the classes"):
+        whole.merge(make().fit(rows, y > 2))
+    with pytest.raises(ValueError, match="expected"):
+        whole.merge(argand.GPClassifier(n_components=32, random_state=1).fit(rows, y))
