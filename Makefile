@@ -179,7 +179,7 @@ soundness:
 		lanes:: simd:: memory:: transform::fwht projection::srht --test-threads 1
 
 # Times beside the alternatives and the limits of the machine, in one run of a few minutes. ARGS may name sections (fwht,
-# features, scaling, sparse, batches, gram, gp, threads) and include --docs, which writes tables and pictures to docs/.
+# features, scaling, sparse, batches, gram, gp, shortcuts, threads) and include --docs, which writes tables and pictures to docs/.
 bench: $(VENV)/installed
 	ARGAND_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) bench --locked --package argand --package argand-learn -- $(ARGS)
 

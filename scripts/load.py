@@ -22,7 +22,7 @@ SPARE = 16 << 20
 
 def write_table(path: Path, rows: int) -> None:
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {COLUMNS}), }}"
-    block = b"".join(struct.pack("<f", (i * 37 % 101 - 50) / 50) for i in range(100_003 * COLUMNS))
+    block = b"".join(struct.pack("<f", (i * 37 % 101 - 50) / 50) for i in range(1_003 * COLUMNS))
     left = rows * COLUMNS * 4
     with path.open("wb") as file:
         file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + header.ljust(117).encode() + b"\n")
@@ -31,7 +31,7 @@ def write_table(path: Path, rows: int) -> None:
 
 
 def peak(command: list[str]) -> tuple[int, float]:
-    """The most memory that a command had, in bytes, and its seconds."""
+    """The most memory that a command had, in bytes, and its seconds. The little that this script has counts, too."""
     begun = time.monotonic()
     child = os.posix_spawn(command[0], command, os.environ)
     _, status, usage = os.wait4(child, 0)
@@ -49,7 +49,9 @@ def main() -> None:
         sizes = (1_000_000, 10_000_000)
         for rows in sizes:
             write_table(Path(f"{rows}.npy"), rows)
-            Path(f"{rows}.csv").write_text("".join("a\nb\n" for _ in range(rows // 2)))
+            with Path(f"{rows}.csv").open("w") as labels:
+                for _ in range(rows // 1000):
+                    labels.write("a\nb\n" * 500)
         peak([argand, "transform", f"{sizes[0]}.npy", "-o", "z.npy", "--features", "8", "--save-spec", "s.json", "-q"])
         for name, arguments in {
             "transform": "{}.npy -o z.npy --spec s.json -q",

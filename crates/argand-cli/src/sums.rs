@@ -22,7 +22,7 @@ use crate::table::listed;
 /// Sum up a part of the rows, to be merged with others and learnt from.
 ///
 /// Writes all that ridge regression and Gaussian processes learn from: n, sums and products of features and labels, D²/2 numbers whatever the number
-/// of rows. `argand merge` adds up the sums of other parts, made here or on other machines; `argand fit --from-gram` learns from them what it would have
+/// of rows, or the features of fewer than D rows. `argand merge` adds up the sums of other parts, made here or on other machines; `argand fit --from-gram` learns from them what it would have
 /// learnt from all rows. Every part needs the same --spec, which holds sketch and scaling.
 #[derive(Debug, clap::Args)]
 #[command(after_help = GRAM_EXAMPLES)]

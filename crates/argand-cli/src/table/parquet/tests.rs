@@ -180,6 +180,38 @@ fn groups_are_bounded_and_names_tell_the_parts() {
     assert_eq!((groups.iter().sum::<i64>(), groups.len()), (3000, 2));
 }
 
+/// Our own files have checksums: every flipped bit of a number is an error, in pages of any size.
+#[test]
+fn flipped_bits_of_our_own_pages_are_noticed() {
+    let values: Vec<f64> = (0..600).map(|i| f64::from(i) / 7.0).collect();
+    let scratch = Scratch::new("x.parquet", "");
+    let mut writer = Box::new(super::writer::ParquetWriter::<f64>::create(&scratch.path, Columns::Real(3)).unwrap());
+    writer.write(&values).unwrap();
+    writer.finish().unwrap().commit().unwrap();
+    let whole = std::fs::read(&scratch.path).unwrap();
+    assert_eq!(read_all::<f64>(&scratch.path, 100).unwrap(), (3, values.clone()));
+    let first = values[3].to_le_bytes();
+    let start = whole.windows(8).position(|bytes| bytes == first).unwrap();
+    for at in (start..start + 199 * 8).step_by(5) {
+        for bit in [0, 5] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << bit;
+            std::fs::write(&scratch.path, bytes).unwrap();
+            assert!(read_all::<f64>(&scratch.path, 100).is_err(), "byte {at}, bit {bit}");
+        }
+    }
+    // A column of several pages.
+    let long: Vec<f64> = (0..300_000).map(f64::from).collect();
+    let mut writer = Box::new(super::writer::ParquetWriter::<f64>::create(&scratch.path, Columns::Real(1)).unwrap());
+    writer.write(&long).unwrap();
+    writer.finish().unwrap().commit().unwrap();
+    assert_eq!(read_all::<f64>(&scratch.path, 70_000).unwrap(), (1, long));
+    let mut bytes = std::fs::read(&scratch.path).unwrap();
+    bytes[2_000_000] ^= 1;
+    std::fs::write(&scratch.path, bytes).unwrap();
+    assert!(read_all::<f64>(&scratch.path, 1000).is_err());
+}
+
 /// A file that pyarrow wrote with checksums: no changed bit of its numbers is read as another number.
 #[test]
 fn flipped_bits_of_pages_with_checksums_are_noticed() {
