@@ -9,9 +9,12 @@ PACKAGE := crates/argand-py
 # PyTorch takes 5 GB: its environment is kept in the user's cache, and made again when a version changes.
 TORCH_VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argand/venv-$(shell \
 	($(PYTHON) --version; cat $(PACKAGE)/requirements.txt $(PACKAGE)/requirements-torch.txt) | sha256sum | cut -c 1-16)
+# Dask, Ray and Spark take 2 GB, and are kept in the same way.
+CLUSTER_VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argand/venv-$(shell \
+	($(PYTHON) --version; cat $(PACKAGE)/requirements.txt $(PACKAGE)/requirements-cluster.txt) | sha256sum | cut -c 1-16)
 TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 
-.PHONY: demo data test test-rust test-kernels test-python test-torch test-gpu sanitize-gpu test-slow soundness kernels bench-gpu wheel bench bench-python instructions figures paper clean
+.PHONY: demo data test test-rust test-kernels test-python test-torch test-cluster test-gpu sanitize-gpu test-slow soundness kernels bench-gpu wheel bench bench-python bench-scale instructions figures paper clean
 
 # The sketches at work on handwritten digits.
 demo:
@@ -85,6 +88,16 @@ test-torch: $(TORCH_VENV)/installed
 	cd $(PACKAGE) && PYTHONPATH=$(CURDIR)/$(PACKAGE)/python $(TORCH_VENV)/bin/python -m pytest --quiet \
 		$(TORCH_TESTS) tests/test_torch_studies.py tests/test_documents.py python/argand/torch
 
+# Sketches and models on Dask, and the recipes for Ray and Spark in docs/scale.md, with the engines themselves in processes of this machine,
+# some of which are killed. Spark needs Java.
+test-cluster: $(CLUSTER_VENV)/installed
+	PIP_QUIET=1 VIRTUAL_ENV=$(CLUSTER_VENV) $(CLUSTER_VENV)/bin/maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
+	$(CARGO) build --locked --workspace --all-features --bin argand --quiet
+	cd $(PACKAGE) && PYTHONPATH=$(CURDIR)/$(PACKAGE)/python \
+		ARGAND="$$($(CARGO) metadata --format-version 1 --no-deps | \
+			$(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug/argand" \
+		$(CLUSTER_VENV)/bin/python -m pytest --quiet tests/test_dask.py tests/test_cluster.py tests/test_scale.py python/argand/dask
+
 # A wheel for this machine in dist/, tested in an empty environment.
 wheel: $(VENV)/installed
 	rm -rf dist
@@ -141,6 +154,13 @@ $(TORCH_VENV)/installed:
 	rm -rf $(TORCH_VENV)
 	$(PYTHON) -m venv $(TORCH_VENV)
 	$(TORCH_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement $(PACKAGE)/requirements-torch.txt
+	touch $@
+
+# Dask, Ray and Spark for the tests.
+$(CLUSTER_VENV)/installed:
+	rm -rf $(CLUSTER_VENV)
+	$(PYTHON) -m venv $(CLUSTER_VENV)
+	$(CLUSTER_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement $(PACKAGE)/requirements-cluster.txt
 	touch $@
 
 # The paper's figures and tables on embedded digits, in a few minutes; reproduced/report.html shows them.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning
 from sklearn.pipeline import make_pipeline
 
 dask = pytest.importorskip("dask", reason="Dask is not installed; make test-cluster installs it")
@@ -185,6 +186,9 @@ def test_several_targets_and_parts(rows):
     X = da.from_array(rows, chunks=(60, COLUMNS))
     model = argand.Ridge(n_components=32, random_state=0).fit(X, da.from_array(Y, chunks=(60, 1)))
     np.testing.assert_array_equal(model.predict(X).compute(), model.predict(rows))
+    with pytest.warns(DataConversionWarning) as warned:
+        single = argand.Ridge(n_components=32, random_state=0).fit(X, da.from_array(Y[:, :1], chunks=(60, 1)))
+    assert len(warned) == 1 and single.predict(X).ndim == 1
     parts = argand.Ridge(n_components=32, random_state=0).partial_fit(X[:100], Y[:100]).partial_fit(X[100:], Y[100:])
     np.testing.assert_allclose(parts.coef_, model.coef_, rtol=1e-6, atol=1e-9)
     classes = argand.RidgeClassifier(n_components=32, random_state=0)
@@ -377,6 +381,10 @@ def test_bad_collections(rows):
     fitted = argand.PolynomialSketch(2, n_components=32, random_state=0).fit(X)
     with pytest.raises(ValueError, match="X has 5 features, but PolynomialSketch is expecting 12"):
         fitted.transform(X[:, :5])
+    with pytest.raises(ValueError, match=r"n_components: would take .* bytes"):
+        argand.Ridge(n_components=10**5).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="set_output: expected the default for collections of Dask, got 'pandas'"):
+        clone(fitted).set_output(transform="pandas").fit_transform(X)
     with pytest.raises(TypeError, match="out: expected None"):
         fitted.transform(X, out=np.empty((ROWS, 32)))
 

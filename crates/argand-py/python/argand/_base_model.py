@@ -118,7 +118,7 @@ class BaseModel(BaseEstimator):
             # Twice: scikit-learn warns of classes that have one row.
             some = np.repeat(classes_of(labels) if known is None else known, 2)
         self._check_labels(some, reset=reset, classes=classes)
-        return table, labels
+        return table, labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
     def _check_parameters(self) -> None:
         raise NotImplementedError

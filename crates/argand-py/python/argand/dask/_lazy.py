@@ -60,7 +60,8 @@ def _call(
         for block, expected in zip(blocks, types):
             check_block(block, expected, on_gpu)
         if not blocks[0].shape[0]:
-            return np.empty((0, *empty[0]), empty[1])
+            row_shape, dtype = empty
+            return np.empty_like(blocks[0] if on_gpu else np.empty(0), shape=(0, *row_shape), dtype=dtype)
         return getattr(unpack(shipped), method)(list(blocks) if several else blocks[0], **keywords)
 
 

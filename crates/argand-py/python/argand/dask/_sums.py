@@ -72,6 +72,8 @@ def _complete(labels: Any) -> Any:
 
 def sum_up(model: Any, sketch: _argand.Sketch, table: DaskTable, labels: da.Array) -> _argand.Gram:
     """The sums of all rows and their targets."""
+    # Sums that are too large are refused before any row is read.
+    model._no_sums(sketch)
     model = copy.copy(model)
     model._sketch = sketch
     shipped = ship(model)
