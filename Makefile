@@ -137,6 +137,14 @@ bench-python: wheel
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
 	$(IN_VENV)python $(PACKAGE)/benchmarks/compare.py
 
+# One process beside Dask with one and two workers, on 10⁶ rows in Parquet files (1 GB in target/scale, half an hour): the table of docs/scale.md.
+# ARGS may ask for fewer --rows, --features or --repeats.
+bench-scale: $(CLUSTER_VENV)/installed
+	rm -rf target/bench-scale
+	$(CLUSTER_VENV)/bin/maturin build --locked --release --quiet --out target/bench-scale --manifest-path $(PACKAGE)/Cargo.toml
+	$(PYTHON) -m zipfile --extract target/bench-scale/argand-*.whl target/bench-scale/package
+	PYTHONPATH=$(CURDIR)/target/bench-scale/package $(CLUSTER_VENV)/bin/python $(PACKAGE)/benchmarks/scale.py $(ARGS)
+
 # Instructions per row, independent of the machine's load. Needs valgrind.
 instructions:
 	$(CARGO) build --locked --release --package argand --example instructions

@@ -4,6 +4,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import types
 
 import argand
 import numpy as np
@@ -130,6 +131,19 @@ def test_sparse_blocks_have_dense_features(kind, rows):
     y = targets(argand.Ridge, rows)
     model = argand.Ridge(n_components=32, random_state=0).fit(X, y)
     np.testing.assert_allclose(model.coef_, clone(model).fit(rows, y).coef_, rtol=1e-6, atol=1e-8)
+
+
+def test_the_kind_of_arrays_on_a_gpu_is_kept(rows, monkeypatch):
+    """Rows of CuPy have features of CuPy; test_gpu.py computes some."""
+
+    class Array(np.ndarray):
+        pass
+
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(ndarray=Array))
+    X = da.from_array(rows.astype(np.float16).view(Array), chunks=(60, 5), asarray=False)
+    assert type(X._meta) is Array
+    lazy = argand.PolynomialSketch(3, n_components=32, random_state=0).fit(X).transform(X)
+    assert type(lazy._meta) is Array and lazy.dtype == lazy._meta.dtype == np.float16
 
 
 def test_several_tables(rows):
