@@ -260,8 +260,11 @@ def test_empty_blocks_add_nothing(rows):
         assert with_empty.predict(X[kept]).compute().shape == (150,)
     sketch = argand.PolynomialSketch(2, n_components=32, random_state=0).fit(X[kept])
     assert sketch.transform(X[kept]).compute().shape == (150, 32)
-    with pytest.raises(ValueError, match="X: expected at least 1 rows, got 0"):
+    with pytest.raises(ValueError, match="X: expected at least 1 row, got 0"):
         argand.Ridge(n_components=32).fit(X[X[:, 0] > 2], y[X[:, 0] > 2])
+    for sketch in (argand.GaussianSketch(gamma="scale"), argand.NystromSketch(n_components=8)):
+        with pytest.raises(ValueError, match="X: expected at least 1 row, got 0"):
+            sketch.fit(X[X[:, 0] > 2])
     with pytest.raises(ValueError, match="expected at least 2 classes, got 0"):
         argand.RidgeClassifier(n_components=32).fit(X[X[:, 0] > 2], y[X[:, 0] > 2])
 
@@ -313,6 +316,21 @@ def test_a_block_is_computed_in_the_task_that_adds_it(rows, monkeypatch):
     assert len(graph) <= 23 + 2
 
 
+def test_a_block_of_many_tasks_is_left_to_the_scheduler(rows):
+    X = da.from_array(rows, chunks=(2, 3)).map_blocks(lambda block: block + 1, meta=np.empty((0, 0)))
+    one = X.rechunk((200, COLUMNS))
+    model = argand.Ridge(n_components=32, random_state=0).fit(one, one[:, 0])
+    assert gram_bytes(model) == gram_bytes(clone(model).fit(rows + 1, rows[:, 0] + 1))
+
+
+def test_threads_are_those_of_the_scheduler(monkeypatch):
+    assert _lazy.threads_here(None) is None and _lazy.threads_here(3) == 3
+    with dask.config.set(num_workers=2):
+        assert _lazy.threads_here(None) == 2 and _lazy.threads_here(3) == 2 and _lazy.threads_here(1) == 1
+    with dask.config.set(scheduler="processes", num_workers=2):
+        assert dask.compute(dask.delayed(_lazy.threads_here)(None)) == (1,)
+
+
 def as_blocks(*blocks, dtype=float, columns=COLUMNS):
     """An array that believes what it is told of its blocks."""
     parts = [da.from_delayed(dask.delayed(block), (len(block), columns), dtype) for block in blocks]
@@ -335,8 +353,10 @@ def broken(rows):
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero")
-@pytest.mark.parametrize("what", ["width", "dtype", "text", "nan", "infinity"])
-@pytest.mark.parametrize("scheduler", ["synchronous", "processes"])
+@pytest.mark.parametrize(
+    ("what", "scheduler"),
+    [(what, "synchronous") for what in ("width", "dtype", "text", "nan", "infinity")] + [("nan", "processes")],
+)
 def test_errors_name_the_block(what, scheduler, rows):
     X, message = broken(rows)[what]
     y = np.arange(ROWS) % 2
@@ -369,6 +389,12 @@ def test_errors_of_targets_name_the_block(rows):
     some = X[:, 0] > 0.5
     with pytest.raises(ValueError, match=r"block \d: y: expected 50 rows, as X, got"):
         argand.Ridge(n_components=32).fit(X[X[:, 1] >= 0], X[:, 0][some])
+    named = da.from_array(np.array(["b", None, "a", "b"] * 50, object), chunks=50)
+    with pytest.raises(ValueError, match=r"block \d: y: row \d is None"):
+        argand.RidgeClassifier(n_components=32).fit(X, named)
+    assert list(argand.RidgeClassifier(n_components=32).fit(X, ["b", "c", "a", "b"] * 50).classes_) == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="y: expected 1 or 2 dimensions, got 0"):
+        argand.Ridge(n_components=32).fit(X, 5)
     with pytest.raises(ValueError, match="y: expected 200 rows, as X, got 100"):
         argand.Ridge(n_components=32).fit(X, X[:100, 0])
     fitted = argand.RidgeClassifier(n_components=32, random_state=0).fit(X, X[:, 0] > 0.5)

@@ -84,7 +84,8 @@ class BaseModel(BaseEstimator):
         sketch = self._draw(table)
         gram = self._sum_up(sketch, table, labels)
         if gram.rows < self._fewest_rows:
-            raise ValueError(f"X: expected at least {self._fewest_rows} rows, got {gram.rows}")
+            fewest = f"{self._fewest_rows} row{'s' * (self._fewest_rows > 1)}"
+            raise ValueError(f"X: expected at least {fewest}, got {gram.rows}")
         self._sketch, self._gram = sketch, gram
         self._model = None
         self._learnt()
