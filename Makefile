@@ -6,9 +6,10 @@ PYTHON ?= python3
 VENV := .venv
 IN_VENV = $(CURDIR)/$(VENV)/bin/
 PACKAGE := crates/argand-py
-# Environments that are kept in the user's cache, and made again when a version changes: PyTorch's takes 5 GB.
+# Environments that are kept in the user's cache, and made again when a version changes: PyTorch's takes 5 GB, that of Dask, Ray and Spark 2 GB.
 cached = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argand/$(1)-$(shell ($(PYTHON) --version; cat $(2)) | sha256sum | cut -c 1-16)
 TORCH_VENV := $(call cached,venv,$(PACKAGE)/requirements.txt $(PACKAGE)/requirements-torch.txt)
+CLUSTER_VENV := $(call cached,venv,$(PACKAGE)/requirements.txt $(PACKAGE)/requirements-cluster.txt)
 DOCS_VENV := $(call cached,docs,$(PACKAGE)/requirements.txt $(PACKAGE)/requirements-docs.txt)
 RELEASE_VENV := $(call cached,release,$(PACKAGE)/requirements-release.txt)
 # Where Cargo puts what it builds.
@@ -18,7 +19,7 @@ SITE := target/site
 CRATES := argand-fft argand-linalg argand argand-cuda argand-learn argand-paper argand-cli
 TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 
-.PHONY: demo install install-python install-cli data docs test-docs test-packages test test-rust test-kernels test-python test-torch test-gpu sanitize-gpu test-slow soundness deny fuzz kernels bench-gpu wheel bench bench-python instructions figures paper clean
+.PHONY: demo install install-python install-cli data docs test-docs test-packages test test-rust test-kernels test-python test-torch test-cluster test-gpu sanitize-gpu test-slow soundness deny fuzz kernels bench-gpu wheel bench bench-python bench-scale instructions figures paper clean
 
 # The sketches at work on handwritten digits.
 demo:
@@ -110,6 +111,15 @@ test-torch: $(TORCH_VENV)/installed
 	cd $(PACKAGE) && PYTHONPATH=$(CURDIR)/$(PACKAGE)/python $(TORCH_VENV)/bin/python -m pytest --quiet \
 		$(TORCH_TESTS) tests/test_torch_studies.py tests/test_documents.py python/argand/torch
 
+# Sketches and models on Dask, and the recipes for Ray and Spark in docs/scale.md, with the engines themselves in processes of this machine,
+# some of which are killed. Spark needs Java.
+test-cluster: $(CLUSTER_VENV)/installed
+	PIP_QUIET=1 VIRTUAL_ENV=$(CLUSTER_VENV) $(CLUSTER_VENV)/bin/maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
+	$(CARGO) build --locked --workspace --all-features --bin argand --quiet
+	cd $(PACKAGE) && PYTHONPATH=$(CURDIR)/$(PACKAGE)/python \
+		ARGAND="$(TARGET)/debug/argand" \
+		$(CLUSTER_VENV)/bin/python -m pytest --quiet tests/test_dask.py tests/test_cluster.py tests/test_scale.py python/argand/dask
+
 # A wheel for every Linux with glibc 2.17 or newer (Zig, from PyPI, links against the symbols of that version; auditwheel checks them) and a source
 # distribution in dist/. The wheel is tested in an empty environment.
 wheel: $(RELEASE_VENV)/installed
@@ -188,6 +198,14 @@ bench-python: wheel $(VENV)/installed
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
 	$(IN_VENV)python $(PACKAGE)/benchmarks/compare.py
 
+# One process beside Dask with one and two workers, on 10⁶ rows in Parquet files (1 GB in target/scale, half an hour): the table of docs/scale.md.
+# ARGS may ask for fewer --rows, --features or --repeats.
+bench-scale: $(CLUSTER_VENV)/installed
+	rm -rf target/bench-scale
+	$(CLUSTER_VENV)/bin/maturin build --locked --release --quiet --out target/bench-scale --manifest-path $(PACKAGE)/Cargo.toml
+	$(PYTHON) -m zipfile --extract target/bench-scale/argand-*.whl target/bench-scale/package
+	PYTHONPATH=$(CURDIR)/target/bench-scale/package $(CLUSTER_VENV)/bin/python $(PACKAGE)/benchmarks/scale.py $(ARGS)
+
 # Instructions per row, independent of the machine's load. Needs valgrind.
 instructions:
 	$(CARGO) build --locked --release --package argand --example instructions
@@ -199,11 +217,12 @@ $(VENV)/installed: $(PACKAGE)/requirements.txt
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --requirement $(PACKAGE)/requirements.txt
 	touch $@
 
-# PyTorch for the tests, Sphinx for the site, and what makes packages.
+# PyTorch and the engines of clusters for the tests, Sphinx for the site, and what makes packages.
 $(TORCH_VENV)/installed: WANTED = requirements-torch.txt
+$(CLUSTER_VENV)/installed: WANTED = requirements-cluster.txt
 $(DOCS_VENV)/installed: WANTED = requirements-docs.txt
 $(RELEASE_VENV)/installed: WANTED = requirements-release.txt
-$(TORCH_VENV)/installed $(DOCS_VENV)/installed $(RELEASE_VENV)/installed:
+$(TORCH_VENV)/installed $(CLUSTER_VENV)/installed $(DOCS_VENV)/installed $(RELEASE_VENV)/installed:
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check --requirement $(PACKAGE)/$(WANTED)

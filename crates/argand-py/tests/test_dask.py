@@ -4,12 +4,14 @@ import copy
 import pickle
 import subprocess
 import sys
+import types
 
 import argand
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning
 from sklearn.pipeline import make_pipeline
 
 dask = pytest.importorskip("dask", reason="Dask is not installed; make test-cluster installs it")
@@ -131,6 +133,19 @@ def test_sparse_blocks_have_dense_features(kind, rows):
     np.testing.assert_allclose(model.coef_, clone(model).fit(rows, y).coef_, rtol=1e-6, atol=1e-8)
 
 
+def test_the_kind_of_arrays_on_a_gpu_is_kept(rows, monkeypatch):
+    """Rows of CuPy have features of CuPy; test_gpu.py computes some."""
+
+    class Array(np.ndarray):
+        pass
+
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(ndarray=Array))
+    X = da.from_array(rows.astype(np.float16).view(Array), chunks=(60, 5), asarray=False)
+    assert type(X._meta) is Array
+    lazy = argand.PolynomialSketch(3, n_components=32, random_state=0).fit(X).transform(X)
+    assert type(lazy._meta) is Array and lazy.dtype == lazy._meta.dtype == np.float16
+
+
 def test_several_tables(rows):
     left, right = da.from_array(rows, chunks=(60, COLUMNS)), da.from_array(rows[:, :5], chunks=(70, 5))
     sketch = argand.TensorProductSketch(n_components=32, random_state=0).fit([left, right])
@@ -185,6 +200,9 @@ def test_several_targets_and_parts(rows):
     X = da.from_array(rows, chunks=(60, COLUMNS))
     model = argand.Ridge(n_components=32, random_state=0).fit(X, da.from_array(Y, chunks=(60, 1)))
     np.testing.assert_array_equal(model.predict(X).compute(), model.predict(rows))
+    with pytest.warns(DataConversionWarning) as warned:
+        single = argand.Ridge(n_components=32, random_state=0).fit(X, da.from_array(Y[:, :1], chunks=(60, 1)))
+    assert len(warned) == 1 and single.predict(X).ndim == 1
     parts = argand.Ridge(n_components=32, random_state=0).partial_fit(X[:100], Y[:100]).partial_fit(X[100:], Y[100:])
     np.testing.assert_allclose(parts.coef_, model.coef_, rtol=1e-6, atol=1e-9)
     classes = argand.RidgeClassifier(n_components=32, random_state=0)
@@ -242,8 +260,11 @@ def test_empty_blocks_add_nothing(rows):
         assert with_empty.predict(X[kept]).compute().shape == (150,)
     sketch = argand.PolynomialSketch(2, n_components=32, random_state=0).fit(X[kept])
     assert sketch.transform(X[kept]).compute().shape == (150, 32)
-    with pytest.raises(ValueError, match="X: expected at least 1 rows, got 0"):
+    with pytest.raises(ValueError, match="X: expected at least 1 row, got 0"):
         argand.Ridge(n_components=32).fit(X[X[:, 0] > 2], y[X[:, 0] > 2])
+    for sketch in (argand.GaussianSketch(gamma="scale"), argand.NystromSketch(n_components=8)):
+        with pytest.raises(ValueError, match="X: expected at least 1 row, got 0"):
+            sketch.fit(X[X[:, 0] > 2])
     with pytest.raises(ValueError, match="expected at least 2 classes, got 0"):
         argand.RidgeClassifier(n_components=32).fit(X[X[:, 0] > 2], y[X[:, 0] > 2])
 
@@ -295,6 +316,21 @@ def test_a_block_is_computed_in_the_task_that_adds_it(rows, monkeypatch):
     assert len(graph) <= 23 + 2
 
 
+def test_a_block_of_many_tasks_is_left_to_the_scheduler(rows):
+    X = da.from_array(rows, chunks=(2, 3)).map_blocks(lambda block: block + 1, meta=np.empty((0, 0)))
+    one = X.rechunk((200, COLUMNS))
+    model = argand.Ridge(n_components=32, random_state=0).fit(one, one[:, 0])
+    assert gram_bytes(model) == gram_bytes(clone(model).fit(rows + 1, rows[:, 0] + 1))
+
+
+def test_threads_are_those_of_the_scheduler(monkeypatch):
+    assert _lazy.threads_here(None) is None and _lazy.threads_here(3) == 3
+    with dask.config.set(num_workers=2):
+        assert _lazy.threads_here(None) == 2 and _lazy.threads_here(3) == 2 and _lazy.threads_here(1) == 1
+    with dask.config.set(scheduler="processes", num_workers=2):
+        assert dask.compute(dask.delayed(_lazy.threads_here)(None)) == (1,)
+
+
 def as_blocks(*blocks, dtype=float, columns=COLUMNS):
     """An array that believes what it is told of its blocks."""
     parts = [da.from_delayed(dask.delayed(block), (len(block), columns), dtype) for block in blocks]
@@ -317,8 +353,10 @@ def broken(rows):
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero")
-@pytest.mark.parametrize("what", ["width", "dtype", "text", "nan", "infinity"])
-@pytest.mark.parametrize("scheduler", ["synchronous", "processes"])
+@pytest.mark.parametrize(
+    ("what", "scheduler"),
+    [(what, "synchronous") for what in ("width", "dtype", "text", "nan", "infinity")] + [("nan", "processes")],
+)
 def test_errors_name_the_block(what, scheduler, rows):
     X, message = broken(rows)[what]
     y = np.arange(ROWS) % 2
@@ -351,6 +389,12 @@ def test_errors_of_targets_name_the_block(rows):
     some = X[:, 0] > 0.5
     with pytest.raises(ValueError, match=r"block \d: y: expected 50 rows, as X, got"):
         argand.Ridge(n_components=32).fit(X[X[:, 1] >= 0], X[:, 0][some])
+    named = da.from_array(np.array(["b", None, "a", "b"] * 50, object), chunks=50)
+    with pytest.raises(ValueError, match=r"block \d: y: row \d is None"):
+        argand.RidgeClassifier(n_components=32).fit(X, named)
+    assert list(argand.RidgeClassifier(n_components=32).fit(X, ["b", "c", "a", "b"] * 50).classes_) == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="y: expected 1 or 2 dimensions, got 0"):
+        argand.Ridge(n_components=32).fit(X, 5)
     with pytest.raises(ValueError, match="y: expected 200 rows, as X, got 100"):
         argand.Ridge(n_components=32).fit(X, X[:100, 0])
     fitted = argand.RidgeClassifier(n_components=32, random_state=0).fit(X, X[:, 0] > 0.5)
@@ -377,6 +421,10 @@ def test_bad_collections(rows):
     fitted = argand.PolynomialSketch(2, n_components=32, random_state=0).fit(X)
     with pytest.raises(ValueError, match="X has 5 features, but PolynomialSketch is expecting 12"):
         fitted.transform(X[:, :5])
+    with pytest.raises(ValueError, match=r"n_components: would take .* bytes"):
+        argand.Ridge(n_components=10**5).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="set_output: expected the default for collections of Dask, got 'pandas'"):
+        clone(fitted).set_output(transform="pandas").fit_transform(X)
     with pytest.raises(TypeError, match="out: expected None"):
         fitted.transform(X, out=np.empty((ROWS, 32)))
 

@@ -213,3 +213,18 @@ def test_without_a_gpu_the_error_says_why(X):
 def test_importing_argand_imports_no_other_library():
     code = "import argand, sys; assert not {'torch', 'cupy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_blocks_of_dask_stay_on_their_gpu():
+    da = pytest.importorskip("dask.array", reason="Dask is not installed")
+    library = Cupy()
+    rows = np.random.default_rng(0).random((200, 12)).astype(np.float32)
+    X = da.from_array(library.array(rows, "float32"), chunks=(60, 5), asarray=False)
+    sketch = PolynomialSketch(3, n_components=64, random_state=0).fit(X)
+    lazy = sketch.transform(X)
+    assert library.is_own(lazy._meta) and (lazy.shape, lazy.dtype) == ((200, 64), np.float32)
+    features = lazy.compute()
+    assert library.is_own(features)
+    np.testing.assert_allclose(library.numpy(features), sketch.transform(rows), rtol=1e-4, atol=1e-5)
+    with pytest.raises(TypeError, match="block 0: X: expected an array of NumPy or SciPy"):
+        sketch.transform(X.map_blocks(lambda block: block, meta=np.empty((0, 0), np.float32))).compute()

@@ -84,7 +84,8 @@ class BaseModel(BaseEstimator):
         sketch = self._draw(table)
         gram = self._sum_up(sketch, table, labels)
         if gram.rows < self._fewest_rows:
-            raise ValueError(f"X: expected at least {self._fewest_rows} rows, got {gram.rows}")
+            fewest = f"{self._fewest_rows} row{'s' * (self._fewest_rows > 1)}"
+            raise ValueError(f"X: expected at least {fewest}, got {gram.rows}")
         self._sketch, self._gram = sketch, gram
         self._model = None
         self._learnt()
@@ -118,7 +119,7 @@ class BaseModel(BaseEstimator):
             # Twice: scikit-learn warns of classes that have one row.
             some = np.repeat(classes_of(labels) if known is None else known, 2)
         self._check_labels(some, reset=reset, classes=classes)
-        return table, labels
+        return table, labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
     def _check_parameters(self) -> None:
         raise NotImplementedError

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics.pairwise import polynomial_kernel
 from sklearn.utils.metadata_routing import UNUSED
@@ -173,6 +174,9 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _features_of_blocks(self, X: Any) -> Any:
         from .dask import call_on_blocks
 
+        container = getattr(self, "_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
+        if container != "default":
+            raise ValueError(f"set_output: expected the default for collections of Dask, got {container!r}")
         precision = np.result_type(*(table.precision for table in self._dask_tables(X, reset=False)))
         dtype = np.result_type(precision, np.complex64) if is_complex(self._method) else precision
         return call_on_blocks(self, "transform", X, (self._n_features_out,), dtype)

@@ -16,6 +16,11 @@ Features and predictions are lazy, block by block. A fit runs at once: every blo
 and the sums are added up in an order that the blocks alone decide, so that the model does not depend on the workers.
 """
 
+import dask
+
+if tuple(map(int, dask.__version__.split(".")[:2])) < (2026, 8):
+    raise ImportError(f"argand.dask needs Dask 2026.8 or newer, got {dask.__version__}")
+
 from ._lazy import call_on_blocks
 from ._sums import classes_of, labels_of, sum_up
 from ._tables import DaskTable, as_array

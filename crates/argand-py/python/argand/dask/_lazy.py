@@ -60,7 +60,8 @@ def _call(
         for block, expected in zip(blocks, types):
             check_block(block, expected, on_gpu)
         if not blocks[0].shape[0]:
-            return np.empty((0, *empty[0]), empty[1])
+            row_shape, dtype = empty
+            return np.empty_like(blocks[0] if on_gpu else np.empty(0), shape=(0, *row_shape), dtype=dtype)
         return getattr(unpack(shipped), method)(list(blocks) if several else blocks[0], **keywords)
 
 
@@ -75,7 +76,7 @@ def ship(estimator: Any) -> Any:
     return dask.delayed(shipped, name=f"argand-{tokenize(shipped)}", traverse=False)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def unpack(shipped: bytes) -> Any:
     """The estimator: one for all blocks of a process, so that its random numbers are drawn once."""
     estimator = pickle.loads(shipped)
@@ -85,12 +86,16 @@ def unpack(shipped: bytes) -> Any:
 
 def threads_here(n_jobs: Any) -> int | None:
     """As many threads as Dask gives to this process, or ``n_jobs`` if those are fewer; all its tasks share them."""
-    given = threads_of(n_jobs)
-    engine = dask.config.get("num_workers", None)
+    known = (threads for threads in (threads_of(n_jobs), _threads_of_engine()) if threads)
+    return min(known, default=None)
+
+
+def _threads_of_engine() -> int | None:
     distributed = sys.modules.get("distributed")
-    try:
-        engine = distributed.get_worker().state.nthreads if distributed else engine
-    except ValueError:
-        # Not on a worker; the processes of Dask's own scheduler have a thread each.
-        engine = engine if multiprocessing.parent_process() is None else 1
-    return min((threads for threads in (given, engine) if threads), default=None)
+    if distributed is not None:
+        try:
+            return distributed.get_worker().state.nthreads
+        except ValueError:
+            # Not on a worker of a cluster, but with one of Dask's own schedulers: threads, or processes of one thread.
+            pass
+    return dask.config.get("num_workers", None) if multiprocessing.parent_process() is None else 1

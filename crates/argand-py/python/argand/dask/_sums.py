@@ -26,6 +26,9 @@ from ._tables import DaskTable, aligned, check_block, is_frame, naming_block
 # Enough for hundreds of workers to end together; few enough that sums take less of the network than rows.
 MOST_RUNS = 1024
 
+# A block that takes more tasks than this is left to the scheduler, which may have them done at the same time.
+MOST_FUSED = 32
+
 
 def labels_of(y: Any, table: DaskTable) -> da.Array:
     """Targets as an array in the blocks of a table."""
@@ -41,6 +44,8 @@ def labels_of(y: Any, table: DaskTable) -> da.Array:
         if any(map(np.isnan, rows)):
             raise TypeError("y: expected a Dask array, series or data frame, as X does not know the rows of its blocks")
         y = da.from_array(values, chunks=-1)
+    if y.ndim not in (1, 2):
+        raise ValueError(f"y: expected 1 or 2 dimensions, got {y.ndim}")
     y = aligned(y, rows, "y", "X")
     return y.rechunk({1: -1}) if y.ndim == 2 and y.numblocks[1] > 1 else y
 
@@ -64,7 +69,7 @@ def _classes(block: Any, number: int) -> np.ndarray:
 
 def _complete(labels: Any) -> Any:
     """Labels, if none is missing."""
-    missing = np.argwhere((labels != labels) | np.equal(labels, None))
+    missing = np.argwhere((labels != labels) | (np.equal(labels, None) if labels.dtype == object else False))
     if len(missing):
         raise ValueError(f"y: row {missing[0, 0]} is {labels[tuple(missing[0])]}")
     return labels
@@ -72,6 +77,8 @@ def _complete(labels: Any) -> Any:
 
 def sum_up(model: Any, sketch: _argand.Sketch, table: DaskTable, labels: da.Array) -> _argand.Gram:
     """The sums of all rows and their targets."""
+    # Sums that are too large are refused before any row is read.
+    model._no_sums(sketch)
     model = copy.copy(model)
     model._sketch = sketch
     shipped = ship(model)
@@ -145,12 +152,16 @@ def _fused(total: Delayed, steps: list[Any]) -> Delayed:
             users.setdefault(needed, set()).add(key)
     apart = set(steps)
     for step in steps:
-        own, at = [step], 0
-        while at < len(own):
-            for needed in graph[own[at]].dependencies:
-                known = needed in graph and graph[needed].key == needed and needed not in apart and needed not in own
-                if known and users[needed] <= set(own):
+        own = [step]
+        # Grows while it is walked.
+        for key in own:
+            for needed in graph[key].dependencies - apart - set(own):
+                # Not what lies on a worker.
+                is_here = needed in graph and graph[needed].key == needed
+                if is_here and users[needed] <= set(own):
                     own.append(needed)
-            at += 1
-        graph[step] = graph[step].fuse(*(graph.pop(key) for key in reversed(own)))
+            if len(own) > MOST_FUSED:
+                break
+        else:
+            graph[step] = graph[step].fuse(*(graph.pop(key) for key in reversed(own)))
     return Delayed(total.key, graph)

@@ -51,6 +51,9 @@ class DaskTable:
 
     @property
     def rows(self) -> int:
+        """Their number, of which there is at least one."""
+        if not sum(self.lengths):
+            raise ValueError("X: expected at least 1 row, got 0")
         return sum(self.lengths)
 
     @property
@@ -73,9 +76,10 @@ class DaskTable:
 
     def moments(self) -> tuple[float, float]:
         """The mean of all numbers and that of their squares."""
-        counts, sums, squares = zip(*dask.compute(*(_moments(block, i) for i, block in enumerate(self.blocks))))
+        numbers = self.rows * self.shape[1]
+        sums, squares = zip(*dask.compute(*(_moments(block, i) for i, block in enumerate(self.blocks))))
         # The exact sum of blocks, rounded once.
-        return math.fsum(sums) / sum(counts), math.fsum(squares) / sum(counts)
+        return math.fsum(sums) / numbers, math.fsum(squares) / numbers
 
 
 @dask.delayed
@@ -90,13 +94,13 @@ def _take(block: Any, rows: np.ndarray, number: int) -> Any:
 
 
 @dask.delayed
-def _moments(block: Any, number: int) -> tuple[int, float, float]:
+def _moments(block: Any, number: int) -> tuple[float, float]:
     with naming_block(number):
         if not block.shape[0]:
-            return 0, 0.0, 0.0
+            return 0.0, 0.0
         table = finite(check_table(block, finite=False))
         values = np.asarray(table.data if sp.issparse(table) else table, np.float64)
-        return math.prod(table.shape), float(values.sum()), float(np.square(values).sum())
+        return float(values.sum()), float(np.square(values).sum())
 
 
 def finite(table: Any, rows: np.ndarray | None = None) -> Any:
