@@ -51,7 +51,6 @@ autodoc_mock_imports = [name for name in ("torch", "dask", "distributed") if fin
 autodoc_typehints = "none"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
-napoleon_use_ivar = True
 napoleon_custom_sections = ["Shape"]
 
 sphinx_gallery_conf = {

@@ -39,7 +39,8 @@ print(f"side by side: accuracy {linear:.3f}")
 print(f"       fused: accuracy {score:.3f}")
 
 # %%
-# In a pipeline, one table holds all columns, and dims says whose they are. More features fuse better.
+# In a pipeline, one table holds all columns, and dims says whose they are. A hundred features do here, as
+# no more than 3 * 3 * 3 products of causes are behind the 60,000.
 
 sizes = [100, 250, 500, 1000]
 found = []
