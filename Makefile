@@ -19,7 +19,7 @@ SITE := target/site
 CRATES := argand-fft argand-linalg argand argand-cuda argand-learn argand-paper argand-cli
 TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 
-.PHONY: demo install install-python install-cli data docs test-docs test-packages test test-rust test-kernels test-python test-torch test-cluster test-gpu sanitize-gpu test-slow soundness deny fuzz kernels bench-gpu wheel bench bench-python bench-scale instructions figures paper clean
+.PHONY: demo install install-python install-cli data docs test-docs test-packages test test-rust test-kernels test-python test-torch test-cluster test-gpu sanitize-gpu test-slow soundness deny fuzz kernels bench-gpu wheel bench bench-python bench-scale front instructions figures paper clean
 
 # The sketches at work on handwritten digits.
 demo:
@@ -100,8 +100,8 @@ endif
 test-python: $(VENV)/installed
 	$(IN_VENV)ruff format --check --quiet $(PACKAGE)
 	$(IN_VENV)ruff check --quiet $(PACKAGE)
-	$(IN_VENV)ruff format --check --quiet --config $(PACKAGE)/ruff.toml examples
-	$(IN_VENV)ruff check --quiet --config $(PACKAGE)/ruff.toml examples
+	$(IN_VENV)ruff format --check --quiet --config $(PACKAGE)/ruff.toml examples docs/*.py scripts/front.py
+	$(IN_VENV)ruff check --quiet --config $(PACKAGE)/ruff.toml examples docs/*.py scripts/front.py
 	PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(VENV) $(IN_VENV)maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
 	cd $(PACKAGE) && $(IN_VENV)python -m pytest --quiet -m "not slow"
 
@@ -148,7 +148,7 @@ docs: $(DOCS_VENV)/installed
 	PIP_QUIET=1 VIRTUAL_ENV=$(DOCS_VENV) $(DOCS_VENV)/bin/maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
 	$(CARGO) build --locked --workspace --all-features --bin argand
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --workspace --no-deps --all-features --quiet
-	rm -rf $(SITE)
+	rm -rf $(SITE) docs/gallery
 	ARGAND_TARGET=$(TARGET) $(DOCS_VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet -c docs . $(SITE)
 	@echo "$(SITE)/index.html"
 
@@ -205,6 +205,11 @@ bench-scale: $(CLUSTER_VENV)/installed
 	$(CLUSTER_VENV)/bin/maturin build --locked --release --quiet --out target/bench-scale --manifest-path $(PACKAGE)/Cargo.toml
 	$(PYTHON) -m zipfile --extract target/bench-scale/argand-*.whl target/bench-scale/package
 	PYTHONPATH=$(CURDIR)/target/bench-scale/package $(CLUSTER_VENV)/bin/python $(PACKAGE)/benchmarks/scale.py $(ARGS)
+
+# The README's picture of test errors over time, on MNIST from `make data`. Processor time of one thread, in some minutes.
+front: wheel $(VENV)/installed
+	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
+	MPLBACKEND=agg $(IN_VENV)python scripts/front.py data/mnist docs/front.svg
 
 # Instructions per row, independent of the machine's load. Needs valgrind.
 instructions:

@@ -206,7 +206,8 @@ pub use spec::{
     Base, Field, Frequencies, InputDims, Kernel, Method, Polynomial, ProductMethod, Shape, Spec, json_checksum,
 };
 
-/// The examples of the README, run as tests.
+/// The examples of the documents, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-pub struct Readme;
+#[doc = include_str!("../../../docs/reference/rust.md")]
+pub struct Documents;

@@ -60,7 +60,7 @@ class PolynomialSketch(BaseSketch):
         The fitted sketch as JSON.
     n_features_in_ : int
         Columns seen in fit.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of str
         Their names, if they are all strings.
 
     Notes
