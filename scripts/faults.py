@@ -1,6 +1,6 @@
 """Faults against the command line: damaged files, kills at random moments, failing disks, two writers.
 
-    python scripts/faults.py target/release/argand [--kills N] [--seed S] [--docs]
+    python scripts/faults.py target/release/argand [--kills N] [--only PATTERN] [--seed S] [--docs]
 
 Every case has an answer that is right or an error that names the file; anything else ends the run. Prints a table of counts;
 with --docs it replaces the one in docs/reliability.md. The seed is printed, so that a run can be repeated.
@@ -13,6 +13,7 @@ import datetime
 import json
 import os
 import random
+import re
 import resource
 import signal
 import struct
@@ -40,8 +41,8 @@ def limited() -> None:
 
 
 class Suite:
-    def __init__(self, binary: Path, folder: Path, seed: int) -> None:
-        self.binary, self.folder = binary, folder
+    def __init__(self, binary: Path, folder: Path, seed: int, only: str) -> None:
+        self.binary, self.folder, self.only = binary, folder, only
         self.random = random.Random(seed)
         self.counts: list[tuple[str, int, str]] = []
 
@@ -56,6 +57,9 @@ class Suite:
         done = self.run(arguments, None)
         assert done.returncode == 0, (arguments, done.stderr)
         return done.stdout
+
+    def wants(self, what: str) -> bool:
+        return re.search(self.only, what) is not None
 
     def names(self) -> set[str]:
         return set(os.listdir(self.folder))
@@ -100,6 +104,8 @@ class Suite:
             ("sums.gram", "info {}"),
             ("rows.gram", "info {}"),
         ]:
+            if not self.wants(name):
+                continue
             whole = self.path(name).read_bytes()
             meaning = self.run(command.format(name)).stdout
             cuts = range(len(whole)) if len(whole) < 900 else sorted(self.random.sample(range(len(whole)), 300))
@@ -123,6 +129,8 @@ class Suite:
         for name in ("x.npy", "x.csv", "x.parquet", "x.libsvm", "x.idx.gz"):
             whole = self.path(name).read_bytes()
             suffix = name[1:]
+            if not self.wants(name):
+                continue
             refused = 0
             for attempt in range(400):
                 damaged = bytearray(whole)
@@ -150,6 +158,8 @@ class Suite:
             "predictions": ("predict model{} x.npy -o k.predicted.csv -q", ["k.predicted.csv"]),
         }
         for what, (command, outputs) in writes.items():
+            if not self.wants(what):
+                continue
             versions = []
             for version in (1, 2):
                 began = time.monotonic()
@@ -186,6 +196,8 @@ class Suite:
             assert not [name for name in self.names() if name.startswith(".argand-")], "not swept"
             tallied = ", ".join(f"{count} {name}" for name, count in tally.items() if count)
             self.record(f"kills (-9 and TERM) while writing {what}", kills, f"{tallied}; {len(temporary)} temporary files, all swept")
+        if not self.wants("training"):
+            return
         # Training goes on where it was, and gives the same model.
         fit = "fit x.npy --labels y.csv --model softmax -o {} --features 64 --epochs 6 -q"
         self.succeed(fit.format("straight"))
@@ -270,16 +282,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("binary", type=Path)
     parser.add_argument("--kills", type=int, default=1000, help="kills for every kind of write")
+    parser.add_argument("--only", default="", help="files, kinds of writes, writes and training that match this regular expression")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--docs", action="store_true", help="write the table to docs/reliability.md")
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        suite = Suite(arguments.binary.resolve(), Path(folder), seed)
+        suite = Suite(arguments.binary.resolve(), Path(folder), seed, arguments.only)
         suite.prepare()
         suite.damage()
-        suite.writes()
+        if suite.wants("writes"):
+            suite.writes()
         suite.kills(arguments.kills)
     lines = ["| what was tried | times | what happened |", "|---|---:|---|"]
     lines += [f"| {what} | {count:,} | {found} |" for what, count, found in suite.counts]
