@@ -19,7 +19,7 @@ SITE := target/site
 CRATES := argand-fft argand-linalg argand argand-cuda argand-learn argand-paper argand-cli
 TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 
-.PHONY: demo install install-python install-cli data docs test-docs test-packages test test-rust test-kernels test-python test-torch test-cluster test-gpu sanitize-gpu test-slow soundness deny fuzz kernels bench-gpu wheel bench bench-python bench-scale front instructions figures paper clean
+.PHONY: demo install install-python install-cli data docs test-docs test-packages test test-rust test-kernels test-python test-torch test-cluster test-gpu sanitize-gpu test-slow soundness deny fuzz kernels bench-gpu wheel bench bench-python bench-scale front study instructions figures paper clean
 
 # The sketches at work on handwritten digits.
 demo:
@@ -210,6 +210,13 @@ bench-scale: $(CLUSTER_VENV)/installed
 front: wheel $(VENV)/installed
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
 	MPLBACKEND=agg $(IN_VENV)python scripts/front.py data/mnist docs/front.svg
+
+# The maps in docs/kernels.md: beside scikit-learn's, and beside the parts they consist of. STUDY may be measure, plan, render or speed;
+# benchmarks/kernels.py says what they do.
+STUDY ?= speed
+study: wheel $(VENV)/installed
+	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
+	$(IN_VENV)python $(PACKAGE)/benchmarks/kernels.py $(STUDY) $(ARGS)
 
 # Instructions per row, independent of the machine's load. Needs valgrind.
 instructions:

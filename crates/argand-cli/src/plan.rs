@@ -307,6 +307,9 @@ fn command(spec: &Spec, arguments: &Arguments) -> String {
     if let Some(Fit::Maclaurin(Allocation { aim: Aim::Learning, .. })) = spec.fit {
         text += " --aim learning";
     }
+    if spec.method == Method::Nystrom {
+        text += " --landmarks uniform";
+    }
     if spec.seed != 0 {
         let _ = write!(text, " --seed {}", spec.seed);
     }

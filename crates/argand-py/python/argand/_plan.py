@@ -12,7 +12,15 @@ from sklearn.utils.multiclass import type_of_target
 from . import _argand
 from ._arguments import check_tables, common_precision, integer, native, number, sampled, seed_of, text, threads_of
 from ._base_sketch import BaseSketch
-from ._sketches import DotProductSketch, GaussianSketch, PolynomialSketch, TensorProductSketch, numbers, positive
+from ._sketches import (
+    DotProductSketch,
+    GaussianSketch,
+    NystromSketch,
+    PolynomialSketch,
+    TensorProductSketch,
+    numbers,
+    positive,
+)
 
 # The most rows with labels that candidates are fitted to and judged by.
 LABELLED_ROWS = 16384
@@ -93,6 +101,9 @@ class Candidate:
         kernel = self.spec.get("kernel", {"name": "polynomial"})["name"]
         if isinstance(self.spec["input_dim"], list):
             return TensorProductSketch._from_spec(self.spec)
+        if self.method == "nystrom":
+            # As the plan took them: choosing them well takes time.
+            return NystromSketch._from_spec(self.spec).set_params(selection="uniform")
         return {"polynomial": PolynomialSketch, "gaussian": GaussianSketch}.get(kernel, DotProductSketch)._from_spec(
             self.spec
         )

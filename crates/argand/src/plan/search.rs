@@ -7,7 +7,7 @@ use super::scale::has_unit_rows;
 use super::timing::{Stopwatch, Times};
 use super::{Rejected, Request, Step};
 use crate::error::Error;
-use crate::fit::Fitting;
+use crate::fit::{Fitting, Selection};
 use crate::rows::{Input, OwnedRows};
 use crate::scalar::Scalar;
 use crate::spec::{Base, Field, Method, Spec};
@@ -94,9 +94,11 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
             return self.possible(&spec).then_some((spec, 0.0));
         }
         let begun = Instant::now();
+        // Landmarks at random cost no time, which buys more of them than better ones are worth.
+        let fitting = Fitting::default().with_selection(Selection::Uniform).with_aim(self.request.aim);
         let fitted = match (&self.others, method) {
-            (Some(others), Method::Nystrom) => spec.fit_to(&[others.view()], &Fitting::default()),
-            _ => spec.fit_to(self.inputs, &Fitting::default().with_aim(self.request.aim)),
+            (Some(others), Method::Nystrom) => spec.fit_to(&[others.view()], &fitting),
+            _ => spec.fit_to(self.inputs, &fitting),
         };
         let seconds = begun.elapsed().as_secs_f64();
         match fitted {
