@@ -1,24 +1,23 @@
 """Ridge regression on a table in Parquet files: one process beside Dask with one and two workers, in turns.
 
-Prints the table of docs/scale.md. Processor times are those of all processes that take part, from their start; wall
-times are those of a fit, without the start of a cluster. Files are made in the folder given, and stay there.
+Prints the table of docs/scale.md. Times are those of a fit, reading included, without the start of processes; processor
+times are those of all processes that take part. Files are made in the folder given, and stay there.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
+import json
 import resource
 import statistics
-import threading
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import argand
 import numpy as np
 import pandas as pd
-import psutil
 
 COLUMNS, FILE_ROWS = 784, 10_000
 NAMES = [f"x{i}" for i in range(COLUMNS)]
@@ -52,16 +51,21 @@ def files_of(folder, rows):
 
 def one_process(folder, rows, features):
     """File by file, with two threads."""
-    learner = model(features, 2)
-    for path in files_of(folder, rows):
-        table = pd.read_parquet(path)
-        learner.partial_fit(table[NAMES], table["y"])
-    return learner.coef_, {}
+    with Watch() as watch:
+        learner = model(features, 2)
+        for path in files_of(folder, rows):
+            table = pd.read_parquet(path)
+            learner.partial_fit(table[NAMES], table["y"])
+        answer = learner.coef_
+    return {"answer": answer.tolist(), **watch.found()}
 
 
 def reading(folder, rows, features):
-    """The same, without learning."""
-    return sum(int(pd.read_parquet(path).to_numpy(np.float64)[0, 0]) for path in files_of(folder, rows)), {}
+    """The same files as numbers in memory, without learning."""
+    with Watch() as watch:
+        for path in files_of(folder, rows):
+            pd.read_parquet(path).to_numpy(np.float64)
+    return watch.found()
 
 
 def dask_with(workers, threads):
@@ -69,64 +73,47 @@ def dask_with(workers, threads):
         import dask.dataframe as dd
         from distributed import Client, LocalCluster
 
-        with (
-            LocalCluster(
-                n_workers=workers, threads_per_worker=threads, dashboard_address=":0", host="127.0.0.1"
-            ) as cluster,
-            Client(cluster) as client,
-        ):
+        options = {"n_workers": workers, "threads_per_worker": threads, "dashboard_address": ":0"}
+        with LocalCluster(**options, host="127.0.0.1") as cluster, Client(cluster) as client:
             client.wait_for_workers(workers)
-            began = time.perf_counter()
-            table = dd.read_parquet(files_of(folder, rows), split_row_groups=False)
-            learner = model(features, 2).fit(table[NAMES], table["y"])
-            known = {
-                "fit": time.perf_counter() - began,
-                "peaks": list(client.run(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss).values()),
-                "sent": list(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values()),
-            }
-        return learner.coef_, known
+            # As this process has.
+            client.run(__import__, "argand")
+            with Watch(lambda: client.run(time.process_time)) as watch:
+                table = dd.read_parquet(files_of(folder, rows))
+                answer = model(features, 2).fit(table[NAMES], table["y"]).coef_
+            sent = client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total)
+            peaks = client.run(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        return {"answer": answer.tolist(), **watch.found(), "sent": [*sent.values()], "peaks": [*peaks.values()]}
 
     return fit
 
 
-def measured(work, folder, rows, features):
-    """Run in a process of its own; return its answer, wall time, processor time and what it knows."""
-    context = multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    process = context.Process(target=in_process, args=(work, folder, rows, features, queue))
-    process.start()
-    found = queue.get()
-    process.join()
-    if isinstance(found, Exception):
-        raise found
-    return found
+class Watch:
+    """Wall time, and processor time of this process (with Dask's scheduler in it) and of the workers."""
 
+    def __init__(self, of_workers=dict):
+        self.of_workers = of_workers
 
-def in_process(name, folder, rows, features, queue):
-    try:
-        spent, stop = {}, threading.Event()
+    def now(self):
+        return np.array([time.perf_counter(), time.process_time() + sum(self.of_workers().values())])
 
-        def watch():
-            # Workers are gone when they could be asked.
-            while not stop.wait(0.1):
-                for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-                    try:
-                        times = process.cpu_times()
-                    except psutil.NoSuchProcess:
-                        continue
-                    spent[process.pid] = times.user + times.system
+    def __enter__(self):
+        self.began = self.now()
+        return self
 
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        began = time.perf_counter()
-        answer, known = WORK[name](folder, rows, features)
-        wall = known.pop("fit", time.perf_counter() - began)
-        stop.set()
-        watcher.join()
+    def __exit__(self, *_):
+        self.wall, self.processor = self.now() - self.began
+
+    def found(self):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        queue.put((answer, wall, sum(spent.values()), {"peaks": [peak], **known}))
-    except Exception as error:
-        queue.put(error)
+        return {"wall": self.wall, "processor": self.processor, "peaks": [peak]}
+
+
+def measured(name, arguments):
+    """Run in a process of its own."""
+    options = [str(option) for option in ("--rows", arguments.rows, "--features", arguments.features)]
+    command = [sys.executable, __file__, "--folder", str(arguments.folder), *options, "--only", name]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
 
 WORK = {
@@ -137,46 +124,51 @@ WORK = {
 }
 
 
+DASK = [name for name in WORK if name.startswith("Dask")]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--features", type=int, default=2048)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("target/scale"))
+    parser.add_argument("--only", choices=WORK, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     rows, features = arguments.rows, arguments.features
+    if arguments.only:
+        print(json.dumps(WORK[arguments.only](arguments.folder, rows, features)))
+        return
     make_files(arguments.folder, rows)
-    print(f"{rows:,} x {COLUMNS} in {rows // FILE_ROWS} files, D = {features}, medians of {arguments.repeats} rounds\n")
+    size = sum(Path(path).stat().st_size for path in files_of(arguments.folder, rows))
+    print(
+        f"{rows:,} x {COLUMNS} in {rows // FILE_ROWS} files of {size / 1e6:,.0f} MB together, D = {features}, ", end=""
+    )
+    print(f"medians of {arguments.repeats} rounds\n")
     results = {name: [] for name in WORK}
     for _ in range(arguments.repeats):
         for name in WORK:
-            results[name].append(measured(name, arguments.folder, rows, features))
-    answer = results["one process, 2 threads"][0][0]
-    for name in list(WORK)[2:]:
-        for found, *_ in results[name]:
-            np.testing.assert_allclose(found, answer, rtol=1e-4, atol=1e-6 * np.abs(answer).max())
-        first = results[name][0][0]
-        assert all(np.array_equal(found, first) for found, *_ in results[name]), "other bits"
-    heads = ["", "wall", "processor", "beside one process", "memory of a process", "sent by a worker", "sent for a row"]
-    print(f"| {' | '.join(heads)} |")
-    print("|---|---|---|---|---|---|---|")
+            results[name].append(measured(name, arguments))
     base = results["one process, 2 threads"]
+    answer = np.array(base[0]["answer"])
+    for name in DASK:
+        for run in results[name]:
+            assert run["answer"] == results[DASK[0]][0]["answer"], "other bits"
+            np.testing.assert_allclose(run["answer"], answer, rtol=1e-4, atol=1e-6 * np.abs(answer).max())
+    heads = ["", "wall", "processor", "beside one process", "memory of a process", "sent by a worker", "sent for a row"]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for name, runs in results.items():
-        wall, spent = (statistics.median(run[at] for run in runs) for at in (1, 2))
-        ratios = [statistics.median(run[at] / other[at] for run, other in zip(runs, base)) for at in (1, 2)]
-        peak = max(max(run[3]["peaks"]) for run in runs) / 1024
-        sent = [max(run[3]["sent"]) for run in runs if "sent" in run[3]]
-        total = [sum(run[3]["sent"]) for run in runs if "sent" in run[3]]
-        columns = [
-            f"{wall:.0f} s",
-            f"{spent:.0f} s",
-            f"{ratios[0]:.2f} wall, {ratios[1]:.2f} processor",
-            f"{peak:.0f} MB",
+        wall, spent = (statistics.median(run[of] for run in runs) for of in ("wall", "processor"))
+        times = [
+            statistics.median(run[of] / other[of] for run, other in zip(runs, base)) for of in ("wall", "processor")
         ]
-        columns += [f"{max(sent) / 1e6:.0f} MB", f"{max(total) / rows:.0f} bytes"] if sent else ["", ""]
-        print(f"| {name} | " + " | ".join(columns) + " |")
+        columns = [name, f"{wall:.0f} s", f"{spent:.0f} s", f"{times[0]:.2f} wall, {times[1]:.2f} processor"]
+        columns += [f"{max(max(run['peaks']) for run in runs) >> 10} MB"]
+        if name in DASK:
+            columns += [f"{max(max(run['sent']) for run in runs) / 1e6:.0f} MB"]
+            columns += [f"{statistics.median(sum(run['sent']) for run in runs) / rows:.0f} bytes"]
+        print(f"| {' | '.join([*columns, '', ''][: len(heads)])} |")
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

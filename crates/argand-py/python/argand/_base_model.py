@@ -108,10 +108,10 @@ class BaseModel(BaseEstimator):
 
     def _check_dask(self, X: Any, y: Any, *, reset: bool, classes: Any) -> tuple[Any, Any]:
         """As ``_check_training``, for collections of Dask: workers check rows and labels when they sum them up."""
-        from .dask import DaskTable, classes_of, labels_of
+        from .dask import DaskTable, classes_of, labels_of, pairs_of
 
         table = DaskTable.checked(self, X, reset=reset)
-        labels = labels_of(y, table)
+        labels, pairs = labels_of(y), pairs_of(X, y)
         if self._targets == "values":
             some = np.zeros((2, *labels.shape[1:]))
         else:
@@ -119,7 +119,7 @@ class BaseModel(BaseEstimator):
             # Twice: scikit-learn warns of classes that have one row.
             some = np.repeat(classes_of(labels) if known is None else known, 2)
         self._check_labels(some, reset=reset, classes=classes)
-        return table, labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+        return table, pairs
 
     def _check_parameters(self) -> None:
         raise NotImplementedError
@@ -158,7 +158,7 @@ class BaseModel(BaseEstimator):
         if is_dask(labels):
             from .dask import sum_up
 
-            return sum_up(self, sketch, table, labels)
+            return sum_up(self, sketch, table.dtype, labels)
         gram = self._no_sums(sketch)
         for rows, features in self._blocks(sketch, table):
             gram.update(features, np.ascontiguousarray(labels[rows]), threads_of(self.n_jobs))
@@ -198,9 +198,9 @@ class BaseModel(BaseEstimator):
 
     def _true_and_predicted(self, X: Any, y: Any) -> tuple[Any, Any]:
         """The targets of rows of Dask, in memory."""
-        from .dask import DaskTable, labels_of
+        from .dask import labels_of
 
-        return sys.modules["dask"].compute(labels_of(y, DaskTable.checked(self, X, reset=False)), self.predict(X))
+        return sys.modules["dask"].compute(labels_of(y), self.predict(X))
 
     def merge(self, other: Any):
         """Learn what another model has learnt from other rows, as if all had come at once (up to rounding).

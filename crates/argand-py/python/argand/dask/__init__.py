@@ -22,7 +22,7 @@ if tuple(map(int, dask.__version__.split(".")[:2])) < (2026, 8):
     raise ImportError(f"argand.dask needs Dask 2026.8 or newer, got {dask.__version__}")
 
 from ._lazy import call_on_blocks
-from ._sums import classes_of, labels_of, sum_up
+from ._sums import classes_of, labels_of, pairs_of, sum_up
 from ._tables import DaskTable, as_array
 
-__all__ = ["DaskTable", "as_array", "call_on_blocks", "classes_of", "labels_of", "sum_up"]
+__all__ = ["DaskTable", "as_array", "call_on_blocks", "classes_of", "labels_of", "pairs_of", "sum_up"]

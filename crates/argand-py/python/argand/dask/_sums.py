@@ -15,13 +15,14 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
+from dask.core import get_dependencies
 from dask.delayed import Delayed
 from sklearn.utils.validation import validate_data
 
 from .. import _argand
 from .._arguments import check_table
 from ._lazy import ship, unpack
-from ._tables import DaskTable, aligned, check_block, is_frame, naming_block
+from ._tables import aligned, as_array, check_block, expected_columns, is_frame, naming_block, numbers
 
 # Enough for hundreds of workers to end together; few enough that sums take less of the network than rows.
 MOST_RUNS = 1024
@@ -30,28 +31,52 @@ MOST_RUNS = 1024
 MOST_FUSED = 32
 
 
-def labels_of(y: Any, table: DaskTable) -> da.Array:
-    """Targets as an array in the blocks of a table."""
-    rows = table.array.chunks[0]
+def labels_of(y: Any) -> da.Array:
+    """Targets as an array."""
     if is_frame(y):
         columns = () if y.ndim == 1 else (len(y._meta.columns),)
         # Their type is looked at in the blocks.
-        y = y.map_partitions(_values, meta=np.empty((0, *columns), object), enforce_metadata=False)
-    elif dask.is_dask_collection(y) and not isinstance(y, da.Array):
-        raise TypeError(f"y: expected a Dask array, series or data frame, got {type(y).__name__}")
-    elif not isinstance(y, da.Array):
-        values = np.asarray(y)
-        if any(map(np.isnan, rows)):
-            raise TypeError("y: expected a Dask array, series or data frame, as X does not know the rows of its blocks")
-        y = da.from_array(values, chunks=-1)
+        return y.map_partitions(_values, meta=np.empty((0, *columns), object), enforce_metadata=False)
+    if not isinstance(y, da.Array):
+        if dask.is_dask_collection(y):
+            raise TypeError(f"y: expected a Dask array, series or data frame, got {type(y).__name__}")
+        y = da.from_array(np.asarray(y), chunks=-1)
     if y.ndim not in (1, 2):
         raise ValueError(f"y: expected 1 or 2 dimensions, got {y.ndim}")
-    y = aligned(y, rows, "y", "X")
     return y.rechunk({1: -1}) if y.ndim == 2 and y.numblocks[1] > 1 else y
 
 
 def _values(partition: Any) -> np.ndarray:
     return partition.to_numpy(na_value=np.nan)
+
+
+def pairs_of(X: Any, y: Any) -> da.Array:
+    """Rows and their targets, a pair of arrays for every block. What both are made of is computed once."""
+    meta = np.empty(0, object)
+    if is_frame(X) and is_frame(y):
+        if X.npartitions != y.npartitions:
+            raise ValueError(f"y: expected {X.npartitions} blocks of rows, as X, got {y.npartitions}")
+        # Dask may read some files together, but those of X and y alike.
+        return X.map_partitions(
+            _pair_of_partitions, y, **expected_columns(X), meta=meta, align_dataframes=False, enforce_metadata=False
+        )
+    table, labels = as_array(X), labels_of(y)
+    rows = table.chunks[0]
+    if any(map(np.isnan, rows)) and not dask.is_dask_collection(y):
+        raise TypeError("y: expected a Dask array, series or data frame, as X does not know the rows of its blocks")
+    labels = aligned(labels, rows, "y", "X")
+    index = "ik"[: labels.ndim]
+    return da.blockwise(
+        _pair, "i", table, "ij", labels, index, dtype=object, meta=meta, concatenate=True, align_arrays=False
+    )
+
+
+def _pair(x: Any, y: Any) -> tuple[Any, Any]:
+    return x, y
+
+
+def _pair_of_partitions(x: Any, y: Any, partition_info: Any = None, **expected: Any) -> tuple[Any, Any]:
+    return numbers(x, **expected, partition_info=partition_info), _values(y)
 
 
 def classes_of(labels: da.Array) -> np.ndarray:
@@ -75,27 +100,15 @@ def _complete(labels: Any) -> Any:
     return labels
 
 
-def sum_up(model: Any, sketch: _argand.Sketch, table: DaskTable, labels: da.Array) -> _argand.Gram:
-    """The sums of all rows and their targets."""
+def sum_up(model: Any, sketch: _argand.Sketch, dtype: np.dtype, pairs: da.Array) -> _argand.Gram:
+    """The sums of all rows, of this type, and their targets."""
     # Sums that are too large are refused before any row is read.
     model._no_sums(sketch)
     model = copy.copy(model)
     model._sketch = sketch
     shipped = ship(model)
-    # Rows and targets together, so that what they share is computed once.
-    pairs = da.blockwise(
-        _pair,
-        "i",
-        table.array,
-        "ij",
-        labels,
-        "ik"[: labels.ndim],
-        dtype=object,
-        meta=np.empty(0, object),
-        concatenate=True,
-        align_arrays=False,
-    )
-    blocks = pairs.to_delayed().ravel()
+    # What belongs together is put together below.
+    blocks = pairs.to_delayed(optimize_graph=False).ravel()
     token = tokenize(shipped.key, pairs.name)
     blocks_each = -(-len(blocks) // MOST_RUNS)
     runs, steps = [], []
@@ -104,7 +117,7 @@ def sum_up(model: Any, sketch: _argand.Sketch, table: DaskTable, labels: da.Arra
         for number in range(start, min(start + blocks_each, len(blocks))):
             # First blocks have a name of their own, so that the scheduler does not start all runs at once.
             steps.append((f"argand-{'sums' if sums is None else 'more-sums'}-{token}", number))
-            sums = _add_block(sums, shipped, blocks[number], table.dtype, number, dask_key_name=steps[-1])
+            sums = _add_block(sums, shipped, blocks[number], dtype, number, dask_key_name=steps[-1])
         runs.append(sums)
     while len(runs) > 1:
         neighbours = [runs[at : at + 2] for at in range(0, len(runs), 2)]
@@ -115,10 +128,6 @@ def sum_up(model: Any, sketch: _argand.Sketch, table: DaskTable, labels: da.Arra
         ]
     (gram,) = dask.compute(_fused(runs[0], steps))
     return gram
-
-
-def _pair(x: Any, y: Any) -> tuple[Any, Any]:
-    return x, y
 
 
 @dask.delayed
@@ -133,6 +142,7 @@ def _add_block(
         if not x.shape[0]:
             return before or model._no_sums(model._sketch)
         table = check_table(x, partial(validate_data, model, reset=False), finite=False)
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         labels = model._check_labels(_complete(y), reset=False, classes=None)
         sums = model._sum_up(model._sketch, table, labels)
     return sums if before is None else before.merged(sums, model.n_jobs)
@@ -146,20 +156,18 @@ def _merge(shipped: bytes, sums: _argand.Gram, others: _argand.Gram) -> _argand.
 def _fused(total: Delayed, steps: list[Any]) -> Delayed:
     """The same graph, in which a step computes its block itself, unless others need it: blocks are not sent."""
     graph = dict(total.__dask_graph__())
+    needs = {key: get_dependencies(graph, key) for key in graph}
     users: dict[Any, set[Any]] = {}
-    for key, node in graph.items():
-        for needed in node.dependencies:
-            users.setdefault(needed, set()).add(key)
-    apart = set(steps)
+    for key, needed in needs.items():
+        for other in needed:
+            users.setdefault(other, set()).add(key)
+    # What lies on a worker and tasks of old libraries stay what they are.
+    can_move = {key for key, node in graph.items() if getattr(node, "key", None) == key} - set(steps)
     for step in steps:
         own = [step]
         # Grows while it is walked.
         for key in own:
-            for needed in graph[key].dependencies - apart - set(own):
-                # Not what lies on a worker.
-                is_here = needed in graph and graph[needed].key == needed
-                if is_here and users[needed] <= set(own):
-                    own.append(needed)
+            own += [other for other in (needs[key] & can_move) - set(own) if users[other] <= set(own)]
             if len(own) > MOST_FUSED:
                 break
         else:

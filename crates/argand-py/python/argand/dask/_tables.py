@@ -133,7 +133,9 @@ def is_frame(X: Any) -> bool:
 def as_array(X: Any, name: str = "X") -> da.Array:
     """A table as a Dask array whose blocks have all columns."""
     if is_frame(X) and X.ndim == 2:
-        return _numbers_of_frame(X, name)
+        expected = expected_columns(X, name)
+        meta = np.empty((0, len(X._meta.columns)), expected["dtype"])
+        return X.map_partitions(numbers, **expected, meta=meta, enforce_metadata=False)
     if not isinstance(X, da.Array):
         raise TypeError(f"{name}: expected a Dask array or data frame, got {type(X).__name__}")
     if X.ndim != 2:
@@ -154,7 +156,8 @@ def aligned(array: da.Array, rows: tuple[int, ...], name: str, other: str) -> da
     return array.rechunk({0: rows})
 
 
-def _numbers_of_frame(X: Any, name: str) -> da.Array:
+def expected_columns(X: Any, name: str = "X") -> dict[str, Any]:
+    """The names and types of the columns of a data frame, all of them numbers, and the type of these as one array."""
     from pandas.api.types import is_numeric_dtype
 
     types = {str(column): str(dtype) for column, dtype in X._meta.dtypes.items()}
@@ -162,11 +165,11 @@ def _numbers_of_frame(X: Any, name: str) -> da.Array:
         if not is_numeric_dtype(dtype) or dtype.kind == "c":
             raise NotNumbersError(f"{name}: expected numbers, got {dtype} in the column {column!r}")
     dtype = np.dtype(np.float32 if set(types.values()) == {"float32"} else np.float64)
-    meta = np.empty((0, len(X._meta.columns)), dtype)
-    return X.map_partitions(_numbers, name, types, dtype, meta=meta, enforce_metadata=False)
+    return {"name": name, "types": types, "dtype": dtype}
 
 
-def _numbers(partition: Any, name: str, types: dict[str, str], dtype: np.dtype, partition_info: Any = None) -> Any:
+def numbers(partition: Any, name: str, types: dict[str, str], dtype: np.dtype, partition_info: Any = None) -> Any:
+    """A partition as an array, if it has the expected columns."""
     with naming_block(partition_info["number"]):
         found = {str(column): str(found) for column, found in partition.dtypes.items()}
         if list(found) != list(types):
