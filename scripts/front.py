@@ -58,7 +58,7 @@ def measured(features, train, test):
 def main(folder, picture):
     images, labels = load(folder, "train")
     train, test = (images[:ROWS], labels[:ROWS]), load(folder, "t10k")
-    _, ax = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    _, ax = plt.subplots(figsize=(9, 3.6), layout="constrained")
     with threadpool_limits(1):
         seconds, error = measured(None, train, test)
         print(f"linear model: {seconds:.2f} s, {error:.4f}")
