@@ -117,7 +117,7 @@ wheel: $(RELEASE_VENV)/installed
 	PATH=$(RELEASE_VENV)/bin:$$PATH maturin build --locked --profile dist --quiet --zig --compatibility manylinux_2_17 --out dist --manifest-path $(PACKAGE)/Cargo.toml
 	$(RELEASE_VENV)/bin/auditwheel show dist/argand-*.whl | tee dist/symbols.txt
 	grep -q '"manylinux_2_17_$(shell uname -m)"' dist/symbols.txt && rm dist/symbols.txt
-	$(RELEASE_VENV)/bin/maturin sdist --quiet --out dist --manifest-path $(PACKAGE)/Cargo.toml
+	$(RELEASE_VENV)/bin/maturin sdist --out dist --manifest-path $(PACKAGE)/Cargo.toml
 	$(RELEASE_VENV)/bin/twine check --strict dist/*
 	$(PYTHON) -m venv dist/empty
 	dist/empty/bin/pip install --quiet --disable-pip-version-check "$$(ls dist/argand-*.whl)[plot]"
@@ -177,7 +177,7 @@ bench-python: wheel $(VENV)/installed
 # The README's picture of test errors over time, on MNIST from `make data`. Processor time of one thread, in some minutes.
 front: wheel $(VENV)/installed
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
-	MPLBACKEND=agg $(IN_VENV)python scripts/front.py data/mnist docs/front.svg
+	MPLBACKEND=agg $(IN_VENV)python scripts/front.py docs/front.csv docs/front.svg data/mnist
 
 # Instructions per row, independent of the machine's load. Needs valgrind.
 instructions:
