@@ -127,7 +127,7 @@ wheel: $(RELEASE_VENV)/installed
 	PATH=$(RELEASE_VENV)/bin:$$PATH maturin build --locked --profile dist --quiet --zig --compatibility manylinux_2_17 --out dist --manifest-path $(PACKAGE)/Cargo.toml
 	$(RELEASE_VENV)/bin/auditwheel show dist/argand-*.whl | tee dist/symbols.txt
 	grep -q '"manylinux_2_17_$(shell uname -m)"' dist/symbols.txt && rm dist/symbols.txt
-	$(RELEASE_VENV)/bin/maturin sdist --quiet --out dist --manifest-path $(PACKAGE)/Cargo.toml
+	$(RELEASE_VENV)/bin/maturin sdist --out dist --manifest-path $(PACKAGE)/Cargo.toml
 	$(RELEASE_VENV)/bin/twine check --strict dist/*
 	$(PYTHON) -m venv dist/empty
 	dist/empty/bin/pip install --quiet --disable-pip-version-check "$$(ls dist/argand-*.whl)[plot]"
@@ -209,7 +209,7 @@ bench-scale: $(CLUSTER_VENV)/installed
 # The README's picture of test errors over time, on MNIST from `make data`. Processor time of one thread, in some minutes.
 front: wheel $(VENV)/installed
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
-	MPLBACKEND=agg $(IN_VENV)python scripts/front.py data/mnist docs/front.svg
+	MPLBACKEND=agg $(IN_VENV)python scripts/front.py docs/front.csv docs/front.svg data/mnist
 
 # The maps in docs/kernels.md: beside scikit-learn's, and beside the parts they consist of. STUDY may be measure, plan, render or speed;
 # benchmarks/kernels.py says what they do.

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "crates/argand-py/examples").glob("*.py"))
 # The program, for the commands in documents: make test-docs names it.
 PROGRAM = os.environ.get("ARGAND_PROGRAM")
-# Parts of the package that need another one: their code runs where it is installed.
-OPTIONAL = {"argand.torch": "torch", "argand.dask": "dask"}
+# What code with these words needs beside Argand: it runs where that is installed.
+OPTIONAL = {"argand.torch": "torch", "import dask": "dask"}
 PAGES = [
     "README.md",
     *(f"docs/{name}.md" for name in ("quickstart", "python", "fusion", "planning", "models", "files")),
@@ -95,8 +95,7 @@ def test_python_with_torch_runs(path, folder):
         run_python(path, block, names)
 
 
-@pytest.mark.skipif(find_spec("argand.dask") is None, reason="argand.dask is not there")
-@pytest.mark.skipif(find_spec("dask") is None, reason="Dask is not installed")
+@pytest.mark.skipif(find_spec("dask") is None, reason="Dask is not installed; make test-cluster installs it")
 def test_python_with_dask_runs(folder):
     chosen = [block for language, block in blocks_of("README.md") if language == "python" and needs(block) == "dask"]
     assert chosen
