@@ -132,7 +132,7 @@ def test_sparse_output_of_another_step_is_read(X):
     np.testing.assert_array_equal(Z[0], Z[7])
 
 
-def test_workers_of_joblib_share_the_cores():
+def test_workers_of_joblib_share_the_cores(monkeypatch):
     """As many threads as joblib leaves to each worker, all cores outside of them, and always what was asked for."""
 
     def in_workers(n_jobs, **options):
@@ -146,3 +146,6 @@ def test_workers_of_joblib_share_the_cores():
     assert in_workers(7) == [7] * 3
     assert in_workers(-1) == [None] * 3
     assert joblib.Parallel(n_jobs=1)(joblib.delayed(threads_of)(None) for _ in range(2)) == [None] * 2
+    for share, threads in {"4": 4, "0": 1, "many": 1, "99999": 512, "9" * 5000: 1}.items():
+        monkeypatch.setenv("OMP_NUM_THREADS", share)
+        assert in_workers(None, backend="threading") == [threads] * 3

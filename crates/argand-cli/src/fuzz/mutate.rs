@@ -92,8 +92,8 @@ fn binary(bytes: &[u8], others: &[Vec<u8>], numbers: &mut Numbers) -> Vec<u8> {
             bytes.splice(at..at, other[start..end].iter().copied());
         }
         _ => {
-            let number: u64 =
-                one_of(&NUMBERS, numbers).parse::<i128>().map_or(u64::MAX, |n| (n & i128::from(u64::MAX)) as u64);
+            let number = one_of(&NUMBERS, numbers).parse::<i128>().unwrap_or(-1) & i128::from(u64::MAX);
+            let number = u64::try_from(number).unwrap_or(u64::MAX);
             let width = 1 << numbers.below(4);
             let number = if numbers.below(2) == 0 {
                 number.to_le_bytes()[..width].to_vec()

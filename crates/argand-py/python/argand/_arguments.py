@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -18,6 +19,9 @@ PRECISIONS = [np.float64, np.float32]
 
 # Statistics of all pairs use at most this many rows; larger tables are sampled at random.
 SAMPLED_ROWS = 4096
+
+# More threads only cost memory; they never change a result.
+MOST_THREADS = 512
 
 
 class NotNumbersError(TypeError, ValueError):
@@ -91,8 +95,7 @@ def threads_of(n_jobs: Any) -> int | None:
         raise TypeError(f"n_jobs: expected an integer or None, got {n_jobs!r}")
     if n_jobs == 0:
         raise ValueError("n_jobs: expected a number of threads, -1 or None for all cores, got 0")
-    # More threads than this only cost memory; they never change a result.
-    return min(int(n_jobs), 512) if int(n_jobs) > 0 else max(1, joblib.cpu_count() + 1 + int(n_jobs))
+    return min(int(n_jobs), MOST_THREADS) if int(n_jobs) > 0 else max(1, joblib.cpu_count() + 1 + int(n_jobs))
 
 
 def share_of_worker() -> int | None:
@@ -102,7 +105,7 @@ def share_of_worker() -> int | None:
         return None
     # Set by joblib for the processes that it starts. Workers that are threads share one process, and all of its cores.
     share = os.environ.get("OMP_NUM_THREADS", "")
-    return max(1, int(share)) if share.isdecimal() else 1
+    return min(max(1, int(share)), MOST_THREADS) if re.fullmatch("[0-9]{1,9}", share) else 1
 
 
 def comes_in_pairs(method: str) -> bool:

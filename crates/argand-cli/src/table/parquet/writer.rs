@@ -139,7 +139,7 @@ fn append_page_header(values: usize, page: &[u8], out: &mut Vec<u8>) {
     const LEVELS: i32 = 3;
     let integer = |number: i32, out: &mut Vec<u8>| {
         out.push(INTEGER);
-        let mut left = (number << 1 ^ number >> 31).cast_unsigned();
+        let mut left = ((number << 1) ^ (number >> 31)).cast_unsigned();
         while left >= 0x80 {
             out.push(left.to_le_bytes()[0] | 0x80);
             left >>= 7;
