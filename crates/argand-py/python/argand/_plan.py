@@ -292,6 +292,8 @@ def plan(
         raise TypeError("plan: expected target_error, n_components or time_budget")
     if isinstance(methods, str):
         raise TypeError(f"methods: expected a list of names, got {methods!r}")
+    if rows is not None and integer("rows", rows) < 1:
+        raise ValueError(f"rows: expected at least 1, got {rows}")
     labels = None if y is None else check_labels(y, tables[0].shape[0])
     seed = seed_of(random_state)
     chosen, labels = sampled(tables, labels, seed, LABELLED_ROWS)
