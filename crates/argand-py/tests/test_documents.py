@@ -22,6 +22,11 @@ def needs_torch(block):
     return "argand.torch" in block
 
 
+def needs_dask(block):
+    """Whether test_scale.py runs it."""
+    return "import dask" in block
+
+
 def run_blocks(path, blocks, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
@@ -31,7 +36,7 @@ def run_blocks(path, blocks, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", ["README.md", "docs/python.md"])
 def test_code_blocks_run(path, tmp_path, monkeypatch):
-    blocks = [block for block in python_blocks(path) if not needs_torch(block)]
+    blocks = [block for block in python_blocks(path) if not needs_torch(block) and not needs_dask(block)]
     run_blocks(path, blocks, tmp_path, monkeypatch)
 
 
