@@ -78,12 +78,15 @@ def dask_with(workers, threads):
             client.wait_for_workers(workers)
             # As this process has.
             client.run(__import__, "argand")
+            with Watch(lambda: client.run(time.process_time)) as idle:
+                time.sleep(5)
             with Watch(lambda: client.run(time.process_time)) as watch:
                 table = dd.read_parquet(files_of(folder, rows))
                 answer = model(features, 2).fit(table[NAMES], table["y"]).coef_
             sent = client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total)
             peaks = client.run(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-        return {"answer": answer.tolist(), **watch.found(), "sent": [*sent.values()], "peaks": [*peaks.values()]}
+        found = {"sent": [*sent.values()], "peaks": [*peaks.values()], "idle": idle.processor / idle.wall}
+        return {"answer": answer.tolist(), **watch.found(), **found}
 
     return fit
 
@@ -168,6 +171,9 @@ def main():
             columns += [f"{max(max(run['sent']) for run in runs) / 1e6:.0f} MB"]
             columns += [f"{statistics.median(sum(run['sent']) for run in runs) / rows:.0f} bytes"]
         print(f"| {' | '.join([*columns, '', ''][: len(heads)])} |")
+    for name in DASK:
+        idle = statistics.median(run["idle"] for run in results[name])
+        print(f"\n{name}: an idle cluster takes {idle:.1%} of a processor, and so it does at work.")
 
 
 if __name__ == "__main__":

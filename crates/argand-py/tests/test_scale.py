@@ -15,6 +15,8 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed; make test-cluster installs it")
 
+from test_documents import blocks_of, needs
+
 ROOT = Path(__file__).parents[3]
 NAMES = [f"x{i}" for i in range(8)]
 
@@ -74,6 +76,11 @@ def test_dask(folder):
     np.testing.assert_allclose(predicted, same_model().predict(in_order[NAMES]), rtol=1e-5, atol=1e-7)
     assert features.shape == (4000, 256) and model._gram.rows == 4000
     assert float(printed) == pytest.approx(same_model().score(rows()[NAMES], rows()["y"]))
+
+
+@pytest.mark.parametrize("block", [block for _, block in blocks_of("README.md") if needs(block) == "dask"])
+def test_the_readme_with_dask(block, folder):
+    run(block, folder)
 
 
 def test_ray(folder):
