@@ -7,6 +7,7 @@ times are those of all processes that take part. Files are made in the folder gi
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import resource
 import statistics
@@ -18,6 +19,7 @@ from pathlib import Path
 import argand
 import numpy as np
 import pandas as pd
+import pyarrow.parquet  # noqa: F401 (pandas would import it at work)
 
 COLUMNS, FILE_ROWS = 784, 10_000
 NAMES = [f"x{i}" for i in range(COLUMNS)]
@@ -77,7 +79,8 @@ def dask_with(workers, threads):
         with LocalCluster(**options, host="127.0.0.1") as cluster, Client(cluster) as client:
             client.wait_for_workers(workers)
             # As this process has.
-            client.run(__import__, "argand")
+            for module in ("argand.dask", "dask.dataframe", "pyarrow.parquet"):
+                client.run(importlib.import_module, module)
             with Watch(lambda: client.run(time.process_time)) as idle:
                 time.sleep(5)
             with Watch(lambda: client.run(time.process_time)) as watch:
