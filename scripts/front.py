@@ -74,7 +74,7 @@ def measure(folder):
 
 
 def draw(table, picture):
-    ax = plt.subplots(figsize=(9, 3.8), layout="constrained")[1]
+    ax = plt.subplots(figsize=(7.5, 3.6), layout="constrained")[1]
     for name, color, marker in zip(MAPS, ("tab:red", "tab:blue", "tab:gray"), "o^s"):
         found = table[table["features"] == name]
         ax.plot(found["seconds"], 100 * found["error"], color=color, marker=marker, label=name)
@@ -98,7 +98,7 @@ def draw(table, picture):
     ax.minorticks_off()
     ax.margins(0.12, 0.12)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    ax.legend(frameon=False, loc="lower left")
     plt.savefig(picture, metadata={"Date": None})
 
 
