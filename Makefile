@@ -213,4 +213,4 @@ figures:
 
 clean:
 	$(CARGO) clean
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) dist docs/gallery docs/reference/commands.md
