@@ -253,4 +253,4 @@ figures:
 
 clean:
 	$(CARGO) clean
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) dist docs/gallery docs/reference/commands.md

@@ -32,6 +32,8 @@ MAPS = {
         **KERNEL, n_components=size, random_state=0
     ),
 }
+# Where the first and the last point of each has its label, in points from it.
+LABELS = dict(zip(MAPS, [[(6, 5), (-6, -12)], [(-6, -12), (4, 8)], [(6, 5), (6, -12)]]))
 # Nyström's features of 8192 rows would take minutes.
 MOST = {"scikit-learn's Nystroem": 4096}
 
@@ -72,13 +74,18 @@ def measure(folder):
 
 
 def draw(table, picture):
-    ax = plt.subplots(figsize=(9, 3.8), layout="constrained")[1]
+    ax = plt.subplots(figsize=(7.5, 3.6), layout="constrained")[1]
     for name, color, marker in zip(MAPS, ("tab:red", "tab:blue", "tab:gray"), "o^s"):
         found = table[table["features"] == name]
         ax.plot(found["seconds"], 100 * found["error"], color=color, marker=marker, label=name)
-        for _, row in found.iloc[[0, -1]].iterrows():
+        for (_, row), (right, up) in zip(found.iloc[[0, -1]].iterrows(), LABELS[name]):
             ax.annotate(
-                f"D = {row['D']}", (row["seconds"], 100 * row["error"]), (6, 5), textcoords="offset points", color=color
+                f"D = {row['D']}",
+                (row["seconds"], 100 * row["error"]),
+                (right, up),
+                textcoords="offset points",
+                ha="left" if right > 0 else "right",
+                color=color,
             )
     error = 100 * table.loc[table["features"] == LINEAR, "error"].item()
     ax.axhline(error, color="black", linewidth=1, linestyle=":", label=LINEAR)
@@ -89,9 +96,9 @@ def draw(table, picture):
     ax.set_yticks([2, 3, 5, 10, 15], [2, 3, 5, 10, 15])
     ax.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
     ax.minorticks_off()
-    ax.margins(0.08, 0.12)
+    ax.margins(0.12, 0.12)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    ax.legend(frameon=False, loc="lower left")
     plt.savefig(picture, metadata={"Date": None})
 
 
