@@ -58,7 +58,7 @@ sanitize-gpu:
 		$$(ls -t target/debug/deps/engines-* | grep -v '\.d$$' | head -1) $(ARGS)
 
 # Times on a GPU beside PyTorch, if $(PYTHON) has it, beside the authors' code (if ARGAND_DATA names the folder with reference),
-# and beside copies of the same bytes; writes docs/gpu and docs/gpu.md. With ARGS, which may name sections (methods, backward,
+# and beside copies of the same bytes; writes docs/gpu and docs/gpu.md, and `make figures` draws them. With ARGS, which may name sections (methods, backward,
 # one-call, pooled, growth, first-call) and methods, Argand's times are printed and nothing is written.
 bench-gpu:
 ifeq ($(ARGS),)
@@ -115,7 +115,7 @@ soundness:
 		lanes:: simd:: memory:: transform::fwht projection::srht --test-threads 1
 
 # Times beside the alternatives and the limits of the machine, in one run of a few minutes. ARGS may name sections (fwht,
-# features, scaling, sparse, batches, gram, gp, threads) and include --docs, which writes tables and pictures to docs/.
+# features, methods, scaling, sparse, batches, gram, gp, threads) and include --docs, which writes tables to docs/.
 bench: $(VENV)/installed
 	ARGAND_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) bench --locked --package argand --package argand-learn -- $(ARGS)
 
@@ -147,12 +147,11 @@ $(TORCH_VENV)/installed:
 paper:
 	$(CARGO) run --locked --release --quiet --package argand-cli -- reproduce all --quick
 
-# The pictures in the README and in docs/math.md.
+# All pictures in docs/, from the numbers there; that of the README is measured, in some minutes. `make test` looks at them.
 figures:
-	$(CARGO) run --locked --release --quiet --package argand-cli -- demo --rows 1000 --seeds 30 \
-		--features 64,128,256,512,1024,2048 --plot docs/demo.svg \
-		--method gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-srht,ctr-product-srht
-	$(CARGO) run --locked --release --quiet --package argand-cli --example crossover docs/crossover.svg
+	$(CARGO) run --locked --release --quiet --package argand-cli -- demo --seeds 20 \
+		--features 64,128,256,512,1024,2048 --plot docs/demo.svg
+	$(CARGO) run --locked --release --quiet --package argand-paper --example pictures
 
 clean:
 	$(CARGO) clean

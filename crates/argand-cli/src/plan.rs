@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use argand::plan::{Goal, Request};
+use argand::plan::{Goal, Plan, Request};
 use argand::{Argument, Error, Method, OwnedRows, Polynomial, Spec};
 use indicatif::{HumanCount, ProgressBar};
 
@@ -62,6 +62,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
 
+    /// Write the plan as a page for a browser: charts of every method at several numbers of features, to pick and copy from.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+
     /// Number of threads [default: all cores].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -89,6 +93,7 @@ Examples:
   argand plan train.npy --degree 3 --features 2048 --time-budget 10
   argand plan train.npy --degree 3 --target-error 0.05 --save-spec sketch.json --json > plan.json
   argand plan train.csv --labels class --scaling unit --features 1024 --save-spec sketch.json
+  argand plan train.csv --target-error 0.05 --report plan.html    charts of every method, in a browser
   argand plan image.npy text.npy --target-error 0.1               two inputs: their tensor product
 
 The predicted error is the root mean square over sketches: a typical sketch is better.";
@@ -119,21 +124,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(path) = arguments.save_spec.as_deref() {
         output::check_free("--save-spec", path, arguments.inputs.iter())?;
     }
+    if let Some(path) = arguments.report.as_deref() {
+        output::check_free("--report", path, arguments.inputs.iter().chain(arguments.save_spec.iter()))?;
+    }
+    let report_file = arguments.report.as_deref().map(AtomicFile::create).transpose()?;
     let spec_file = arguments.save_spec.as_deref().map(AtomicFile::create).transpose()?;
     inputs.show_progress("");
     let sample = inputs.sample(arguments.rows, arguments.seed)?;
     request.sampling.population = Some(sample.total);
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(Duration::from_millis(100));
-    let plan = on_threads(arguments.threads, || {
+    let plans = on_threads(arguments.threads, || {
         let views = sample.views()?;
         let scaled = recipe.preparation.apply(&views)?;
         let views = scaled.as_ref().map_or(views, |tables| tables.iter().map(OwnedRows::view).collect());
-        argand::plan::plan(&request, &views, |step| spinner.set_message(step.to_string()))
+        let make =
+            |request: &Request| argand::plan::plan(request, &views, |step| spinner.set_message(step.to_string()));
+        let plan = make(&request)?;
+        let others = if report_file.is_some() { other_sizes(&request, &plan) } else { Vec::new() };
+        let others = others.iter().map(make).collect::<Result<Vec<Plan>, Error>>()?;
+        Ok((plan, others))
     });
     spinner.finish_and_clear();
     let files = || inputs::names(&arguments.inputs);
-    let plan = plan?.map_err(|error| match error {
+    let (plan, others) = plans?.map_err(|error| match error {
         Error::Overflow { .. } => Failure::Input(format!(
             "{}: the kernel of these rows overflows; scale them to unit norm, or use a smaller --gamma",
             files()
@@ -143,16 +157,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         other => Failure::argument(&other),
     })?;
+    let columns: Vec<String> = request.inputs.as_slice().iter().map(usize::to_string).collect();
+    let about = format!(
+        "Kernel {} on {} rows x {} columns",
+        crate::info::kernel(&recipe.spec),
+        HumanCount(sample.total as u64),
+        columns.join(" + "),
+    );
+    if let (Some(mut file), Some(path)) = (report_file, arguments.report.as_deref()) {
+        let plans: Vec<String> = std::iter::once(&plan).chain(&others).map(Plan::to_json).collect();
+        let of_spec =
+            |spec: &str| Spec::from_json(spec).map_or_else(|error| error.to_string(), |spec| command(&spec, arguments));
+        let page = argand_figure::plan_page(&plans.iter().map(String::as_str).collect::<Vec<_>>(), &about, of_spec);
+        let page = page.map_err(Failure::Other)?;
+        let written = file.write_all(page.as_bytes()).and_then(|()| file.flush());
+        written.map_err(|error| Failure::io(path, "write", &error))?;
+        file.commit()?;
+    }
     if arguments.json {
         print(&plan.to_json())?;
     } else {
-        let columns: Vec<String> = request.inputs.as_slice().iter().map(usize::to_string).collect();
-        let mut text = format!(
-            "Kernel {} on {} rows x {} columns\n\n{plan}",
-            crate::info::kernel(&recipe.spec),
-            HumanCount(sample.total as u64),
-            columns.join(" + "),
-        );
+        let mut text = format!("{about}\n\n{plan}");
         if let Some(best) = plan.best() {
             let _ = writeln!(text, "  {}", command(&best.spec, arguments));
         }
@@ -166,6 +191,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         file.commit()?;
     }
     Ok(())
+}
+
+/// Requests for the methods of a plan with other numbers of features, for charts: from a quarter of the recommended number to twice as many.
+fn other_sizes(request: &Request, plan: &Plan) -> Vec<Request> {
+    let Some(middle) = plan.best().or(plan.candidates.first()).map(|candidate| candidate.spec.features) else {
+        return Vec::new();
+    };
+    let methods: Vec<Method> = plan.candidates.iter().map(|candidate| candidate.spec.method).collect();
+    let sizes = [middle / 4, middle / 2, middle, middle.saturating_mul(2)].map(|size| size.next_multiple_of(2));
+    let of_size = |size: usize| {
+        let mut request = request.clone();
+        (request.goal, request.methods) = (Goal::Features(size), methods.clone());
+        request
+    };
+    let wanted = sizes.into_iter().filter(|&size| size > 0 && request.goal != Goal::Features(size));
+    wanted.map(of_size).filter(|request| request.validate().is_ok()).collect()
 }
 
 /// The command that applies a spec.

@@ -174,6 +174,13 @@ pub(crate) fn kernel_error(
     in_precision_of!(&tables, measure(py, spec, &tables, features, threads))
 }
 
+/// A plan, given as JSON, as HTML to embed in a notebook.
+#[pyfunction]
+pub(crate) fn plan_html(plan: &str, about: &str) -> PyResult<String> {
+    let command = |_: &str| "argand transform x.npy -o z.npy --spec sketch.json".to_owned();
+    argand_figure::plan_fragment(&[plan], about, command).map_err(PyValueError::new_err)
+}
+
 /// The plan for a sample of `population` rows: as JSON, as text, and why nothing is recommended, if so.
 #[pyfunction]
 #[pyo3(signature = (tables, *, distinct, dims, degree, gamma, coef0, target_error, n_components, methods, time_budget,

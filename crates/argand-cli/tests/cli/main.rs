@@ -7,6 +7,7 @@
 mod choices;
 mod kernels;
 mod models;
+mod plan_page;
 mod plans;
 mod refusals;
 mod report;

@@ -76,7 +76,8 @@ impl Table {
 }
 
 /// The sections to measure, besides the limits.
-pub(crate) const SECTIONS: [&str; 8] = ["fwht", "features", "scaling", "sparse", "batches", "gram", "gp", "threads"];
+pub(crate) const SECTIONS: [&str; 9] =
+    ["fwht", "features", "methods", "scaling", "sparse", "batches", "gram", "gp", "threads"];
 
 /// Where results go.
 pub(crate) struct Report {
