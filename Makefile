@@ -149,8 +149,9 @@ paper:
 
 # All pictures in docs/, from the numbers there; that of the README is measured, in some minutes. `make test` looks at them.
 figures:
-	$(CARGO) run --locked --release --quiet --package argand-cli -- demo --seeds 20 \
-		--features 64,128,256,512,1024,2048 --plot docs/demo.svg
+	$(CARGO) run --locked --release --quiet --package argand-cli -- demo --seeds 50 \
+		--features 64,128,256,512,1024,2048 --plot docs/demo.svg \
+		--method tensor-sketch,product-srht,ctr-product-srht,hierarchical-ctr-product-srht,craft-ctr-product-srht,srf
 	$(CARGO) run --locked --release --quiet --package argand-paper --example pictures
 
 clean:

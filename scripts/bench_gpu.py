@@ -1,8 +1,7 @@
-"""Ten plain lines of PyTorch beside Argand on a GPU, and the tables and pictures of docs/gpu.md: `make bench-gpu`.
+"""Ten plain lines of PyTorch beside Argand on a GPU, and the tables of docs/gpu.md: `make bench-gpu`.
 
 `--json FILE` measures with PyTorch, eager and compiled, and writes one line of JSON for each measurement. `--render`
-makes tables and pictures of docs/gpu/argand.jsonl and docs/gpu/torch.jsonl; it needs no GPU, and matplotlib for the
-pictures only.
+makes tables of docs/gpu/argand.jsonl and docs/gpu/torch.jsonl, which `make figures` draws; it needs no GPU.
 """
 
 from __future__ import annotations

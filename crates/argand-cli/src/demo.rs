@@ -153,7 +153,8 @@ fn figure(spec: &Spec, arguments: &Arguments, measured: &[Measurement]) -> Figur
         let points = lines.iter().map(|line| (line.features as f64, line.mean()));
         let series = Series::new(lines[0].method.to_string(), Style::of(lines[0].method), points);
         // A single sketch has no scatter.
-        if arguments.seeds > 1 { series.with_bars(lines.iter().map(Measurement::deviation)) } else { series }
+        let root = (arguments.seeds as f64).sqrt();
+        if arguments.seeds > 1 { series.with_bars(lines.iter().map(|line| line.deviation() / root)) } else { series }
     });
     let panel = Panel::new(
         "Lower is better: error of the kernel matrix",
@@ -161,7 +162,8 @@ fn figure(spec: &Spec, arguments: &Arguments, measured: &[Measurement]) -> Figur
         [Scale::Doubling, Scale::Logarithmic],
         highlighted(series.collect()),
     );
-    let note = format!("Means of {} sketches. {}", arguments.seeds, key(&panel.series));
+    let bars = if arguments.seeds > 1 { " Bars are standard errors." } else { "" };
+    let note = format!("Means of {} sketches.{bars} {}", arguments.seeds, key(&panel.series));
     Figure { name: "demo".to_owned(), caption: String::new(), columns: 1, panels: vec![panel], note }
 }
 

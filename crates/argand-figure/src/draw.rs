@@ -34,6 +34,14 @@ fn label(svg: &mut String, (x, y): (f64, f64), attributes: &str, text: &str) {
     let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\"{attributes}>{}</text>", escape(text));
 }
 
+/// A point of a line and the ends of its error bar, scaled or in pixels.
+#[derive(Clone, Copy)]
+struct Point {
+    x: f64,
+    y: f64,
+    bar: Option<(f64, f64)>,
+}
+
 /// An axis: the scaled coordinates it shows, in pixels from `start` to `end`.
 struct Axis {
     scale: Scale,
@@ -75,7 +83,7 @@ impl Panel {
     }
 
     /// The points of a line that the axes show, scaled, with their error bars.
-    fn shown(&self, series: &Series) -> Vec<(f64, f64, Option<(f64, f64)>)> {
+    fn shown(&self, series: &Series) -> Vec<Point> {
         let inside = |axis: usize, value: f64| {
             self.scales[axis].shows(value) && self.limits[axis].is_none_or(|(low, high)| (low..=high).contains(&value))
         };
@@ -87,7 +95,7 @@ impl Panel {
                 // A bar that reaches below zero has no end on a logarithmic axis.
                 let low = |reach: f64| if y_scale.shows(y - reach) { y - reach } else { y };
                 let bar = reach.map(|&reach| (y_scale.forward(low(reach)), y_scale.forward(y + reach)));
-                (x_scale.forward(x), y_scale.forward(y), bar)
+                Point { x: x_scale.forward(x), y: y_scale.forward(y), bar }
             })
             .collect()
     }
@@ -99,7 +107,7 @@ impl Panel {
             return (0.4 - names.len() as f64, 0.6);
         }
         let points = self.series.iter().flat_map(|series| self.shown(series));
-        let values = points.flat_map(|(x, y, bar)| {
+        let values = points.flat_map(|Point { x, y, bar }| {
             let [low, high] = if axis == 0 { [x; 2] } else { bar.map_or([y; 2], |(low, high)| [low, high]) };
             [low, high]
         });
@@ -134,8 +142,8 @@ impl Panel {
         let named: Vec<(&Series, f64, f64)> = (self.series.iter().filter(|series| !series.style.quiet))
             .filter(|_| !matches!(self.scales[1], Scale::Named(_)))
             .filter_map(|series| {
-                let last = self.shown(series).into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
-                Some((series, last.0, last.1))
+                let last = self.shown(series).into_iter().max_by(|a, b| a.x.total_cmp(&b.x))?;
+                Some((series, last.x, last.y))
             })
             .collect();
         let texts: Vec<Vec<String>> = named.iter().map(|(series, ..)| name(&series.name, SMALL, NAMES)).collect();
@@ -155,9 +163,10 @@ impl Panel {
         let place = |x: f64, y: f64| (horizontal.pixel(x), vertical.pixel(y));
         let (quiet, loud): (Vec<&Series>, Vec<&Series>) = self.series.iter().partition(|series| series.style.quiet);
         for series in quiet.into_iter().chain(loud) {
-            let points = self.shown(series).into_iter();
-            let points = points
-                .map(|(x, y, bar)| (place(x, y), bar.map(|(low, high)| (vertical.pixel(low), vertical.pixel(high)))));
+            let points = self.shown(series).into_iter().map(|Point { x, y, bar }| {
+                let ((x, y), bar) = (place(x, y), bar.map(|(low, high)| (vertical.pixel(low), vertical.pixel(high))));
+                Point { x, y, bar }
+            });
             draw_series(&mut svg, series, &points.collect::<Vec<_>>());
         }
 
@@ -222,10 +231,10 @@ fn hex(style: Style) -> String {
 }
 
 /// A line with its marks and error bars, at pixels.
-fn draw_series(svg: &mut String, series: &Series, points: &[((f64, f64), Option<(f64, f64)>)]) {
+fn draw_series(svg: &mut String, series: &Series, points: &[Point]) {
     let style = series.style;
     let _ = writeln!(svg, "<g data-series=\"{0}\"><title>{0}</title>", escape(&series.name));
-    let joined: Vec<String> = points.iter().map(|((x, y), _)| format!("{x:.1},{y:.1}")).collect();
+    let joined: Vec<String> = points.iter().map(|Point { x, y, .. }| format!("{x:.1},{y:.1}")).collect();
     if style.quiet {
         let _ = writeln!(svg, "<path d=\"M{}\" stroke=\"{GREY}\" fill=\"none\"/>", joined.join("L"));
         svg.push_str("</g>\n");
@@ -242,7 +251,7 @@ fn draw_series(svg: &mut String, series: &Series, points: &[((f64, f64), Option<
     }
     let mut bars = String::new();
     let mut marks = String::new();
-    for &((x, y), bar) in points {
+    for &Point { x, y, bar } in points {
         if let Some((low, high)) = bar {
             let _ = write!(bars, "M{x:.1} {low:.1}V{high:.1}");
         }

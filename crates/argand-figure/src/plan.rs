@@ -84,13 +84,14 @@ pub fn plan_fragment(plans: &[&str], about: &str, command: impl Fn(&str) -> Stri
     let Some(plan) = plans.first() else { return Err("no plan".to_owned()) };
     let mut page = format!("<div class=\"argand-plan\">\n<style>\n{}</style>\n", include_str!("plan.css"));
     let _ = writeln!(page, "<h1>Which features?</h1>\n<p class=\"soft\">{}</p>", escape(about));
-    let svg = figure(plan, &plans).svg();
+    let figure = figure(plan, &plans);
+    let svg = figure.svg();
     let charts = Parts::of(&svg).map_or("", |parts| parts.charts);
     let _ = writeln!(
         page,
         "<div class=\"charts\">\n{charts}</div>\n<p class=\"tip\" aria-live=\"polite\">Point at a line or a name; click to pick it.</p>\n\
          <p class=\"soft\">{}</p>\n<h2>Methods, best first</h2>",
-        escape(&note(plan, &plans))
+        escape(&note(plan, &figure))
     );
     for (place, candidate) in plan.candidates.iter().enumerate() {
         let chosen = plan.recommended == Some(place);
@@ -154,10 +155,15 @@ fn figure(plan: &Plan, plans: &[Plan]) -> Figure {
             let series = plan.candidates.iter().filter_map(|candidate| {
                 let method = candidate.method();
                 let all = plans.iter().flat_map(|plan| &plan.candidates).filter(|other| other.method() == method);
-                let mut points: Vec<(f64, f64, f64)> =
-                    all.filter_map(|other| y(other).map(|(error, reach)| (x(other), error, reach))).collect();
+                // One point for every number of features: the earliest plan's.
+                let mut points: Vec<(f64, (f64, f64, f64))> = Vec::new();
+                for (other, (error, reach)) in all.filter_map(|other| Some((other, y(other)?))) {
+                    if points.iter().all(|(features, _)| *features != other.features()) {
+                        points.push((other.features(), (x(other), error, reach)));
+                    }
+                }
                 points.sort_by(|a, b| a.0.total_cmp(&b.0));
-                points.dedup_by(|a, b| a.0 == b.0);
+                let points: Vec<(f64, f64, f64)> = points.into_iter().map(|(_, point)| point).collect();
                 let (stroke, mark) = (Stroke::Solid, Mark::Dot);
                 let plain = Style { mark, stroke, ..Style::numbered(crate::COLOURS.len() - 1) };
                 let style = method.parse().map_or(plain, Style::of);
@@ -188,15 +194,10 @@ fn figure(plan: &Plan, plans: &[Plan]) -> Figure {
     Figure { name: "plan".to_owned(), caption: String::new(), columns: 2, panels, note: String::new() }
 }
 
-fn note(plan: &Plan, plans: &[Plan]) -> String {
-    let series = figure(plan, plans)
-        .panels
-        .into_iter()
-        .flat_map(|panel| panel.series)
-        .map(|series| Series { bars: Vec::new(), ..series });
-    let key = key(&series.collect::<Vec<_>>());
+fn note(plan: &Plan, figure: &Figure) -> String {
+    let key = key(figure.panels.iter().flat_map(|panel| &panel.series));
     let target = if plan.target_error.is_some() { " The horizontal line is the target." } else { "" };
-    format!("{key} Bars are 95 % intervals.{target}")
+    format!("{key} Bars are 95 % intervals.{target}").trim_start().to_owned()
 }
 
 /// Three significant digits.

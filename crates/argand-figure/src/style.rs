@@ -127,9 +127,6 @@ pub fn key<'a>(series: impl IntoIterator<Item = &'a Series>) -> String {
     if any(&|series| series.style.stroke == Stroke::Dashed) && any(&|series| series.style.stroke == Stroke::Solid) {
         text.push_str("Solid lines are Complex-to-Real sketches, dashed ones are real. ");
     }
-    if any(&|series| !series.bars.is_empty()) {
-        text.push_str("Bars are one standard deviation. ");
-    }
     if !quiet.is_empty() {
         text.push_str(&format!("In grey: {}. ", quiet.join(", ")));
     }
