@@ -293,9 +293,9 @@ mod tests {
         }
         let page = page(folder.path(), &[outcome]).unwrap();
         assert!(!page.contains("<script"));
-        // Contents 3, section 3, verdicts 6, pictures 2 × (caption, 3 charts × (4 words + 4 texts − the line's), 1 entry), tables
-        // with their captions twice and heads 2 × (2 + 2), cells 2 × (1 + 21).
-        let pictures = 2 * (1 + 3 * (4 + 3) + 1);
+        // Contents 3, section 3, verdicts 6, pictures 2 × (caption, note, 3 charts × (4 words, title and axes, line 2 and name 1; the name at
+        // its end takes two lines)), tables with their captions twice and heads 2 × (2 + 2), cells 2 × (1 + 21).
+        let pictures = 2 * (1 + 1 + 3 * (4 + 3 + 3));
         assert_eq!(page.matches(ESCAPED).count(), 3 + 3 + 6 + pictures + 8 + 44);
         assert_eq!(page.matches(" id=").count(), 1);
     }
