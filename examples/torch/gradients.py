@@ -205,7 +205,9 @@ def main() -> None:
     print_table(["", "ms", "MB, PyTorch", "MB, Argand beside"], rows)
 
     means = {
-        (method, n): sum(errors[name, method, n] for name in layers) / len(layers) for method in METHODS for n in options.sizes
+        (method, n): sum(errors[name, method, n] for name in layers) / len(layers)
+        for method in METHODS
+        for n in options.sizes
     }
     rows = [[str(n), *(f"{means[method, n]:.5f}" for method in METHODS)] for n in options.sizes]
     save(options.csv, ["numbers a layer", *METHODS], rows)

@@ -110,8 +110,12 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """The plan in a notebook: charts and every method to pick and copy, as ``argand plan --report`` writes them."""
-        goal = f"a relative error of {self.target_error:g}" if self.target_error is not None else "the features asked for"
-        return _argand.plan_html(self._json, f"{len(self.candidates)} methods for {goal}, on these rows and this machine")
+        goal = (
+            f"a relative error of {self.target_error:g}" if self.target_error is not None else "the features asked for"
+        )
+        return _argand.plan_html(
+            self._json, f"{len(self.candidates)} methods for {goal}, on these rows and this machine"
+        )
 
     def plot(self, ax: Any = None) -> Any:
         """Plot error over time, one point per candidate. Needs matplotlib.
