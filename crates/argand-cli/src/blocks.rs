@@ -17,3 +17,6 @@ pub(crate) const DEVICE_BYTES: usize = 128 << 20;
 /// About how many bytes a sample takes, and bounds on its number of rows.
 pub(crate) const SAMPLE_BYTES: usize = 256 << 20;
 pub(crate) const SAMPLE_ROWS: [usize; 2] = [64, 4096];
+
+/// The same for a sample from which models learn.
+pub(crate) const LABELLED_SAMPLE_ROWS: [usize; 2] = [64, 16384];

@@ -353,6 +353,14 @@ impl<'a> Pass<'a> {
         self.classes.len().max(self.values.len())
     }
 
+    /// The labels of the current rows as numbers: those of classes are their places.
+    pub(crate) fn numbers(&self) -> Vec<f64> {
+        match self.task {
+            Task::Classification(_) => self.classes.iter().map(|&class| f64::from(class)).collect(),
+            Task::Regression => self.values.clone(),
+        }
+    }
+
     /// The classes of the current rows.
     pub(crate) fn classes(&self) -> &[u32] {
         &self.classes

@@ -7,7 +7,7 @@ use argand::rng::{Purpose, Stream};
 use argand::{Argument, Error, Input, InputDims, Kernel, Polynomial, Rows, Scalar, SparseRows};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::blocks::{READ_BYTES, READ_ROWS, SAMPLE_BYTES, SAMPLE_ROWS};
+use crate::blocks::{LABELLED_SAMPLE_ROWS, READ_BYTES, READ_ROWS, SAMPLE_BYTES, SAMPLE_ROWS};
 use crate::failure::Failure;
 use crate::selection::{Picking, Policy};
 use crate::table::{self, Block, Element, Reader};
@@ -325,6 +325,11 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
         self.rows_within(SAMPLE_BYTES, 0, SAMPLE_ROWS)
     }
 
+    /// Rows of a sample from which models learn.
+    pub(crate) fn labelled_sample_rows(&self) -> usize {
+        self.rows_within(SAMPLE_BYTES, 0, LABELLED_SAMPLE_ROWS)
+    }
+
     /// Reads all rows, or the first `limit` ones, and keeps a random sample of them.
     pub(crate) fn sample(mut self, limit: Option<usize>, seed: u64) -> Result<Sample<T>, Failure> {
         let mut reservoir = Reservoir::new(&self.columns, self.sample_rows(), seed);
@@ -335,7 +340,7 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
                 break;
             }
             let views = self.views().map_err(|error| self.explain(error))?;
-            reservoir.add(&views).map_err(|error| self.explain(error))?;
+            reservoir.add(&views, &[]).map_err(|error| self.explain(error))?;
         }
         Ok(reservoir.finish())
     }
@@ -345,6 +350,8 @@ impl<'a, T: Scalar + Element> Inputs<'a, T> {
 pub(crate) struct Reservoir<T> {
     kept: Vec<Kept<T>>,
     columns: Vec<usize>,
+    /// The labels of the rows that are kept, if rows have labels.
+    labels: Vec<f64>,
     stream: Stream,
     keep: usize,
     total: usize,
@@ -356,14 +363,15 @@ impl<T: Scalar> Reservoir<T> {
         Self {
             kept: columns.iter().map(|_| Kept::Nothing).collect(),
             columns: columns.to_vec(),
+            labels: Vec::new(),
             stream: Stream::new(seed, Purpose::Sample, 1, 0),
             keep,
             total: 0,
         }
     }
 
-    /// Takes the next block of rows into account.
-    pub(crate) fn add(&mut self, views: &[Input<'_, T>]) -> Result<(), Error> {
+    /// Takes the next block of rows into account, with their labels, if they have any: numbers, or numbers of classes.
+    pub(crate) fn add(&mut self, views: &[Input<'_, T>], labels: &[f64]) -> Result<(), Error> {
         argand::check_finite(views)?;
         for row in 0..views.first().map_or(0, Input::rows) {
             // Vitter's algorithm R: every row is equally likely to be kept.
@@ -375,6 +383,10 @@ impl<T: Scalar> Reservoir<T> {
             self.total += 1;
             if place < self.keep {
                 self.kept.iter_mut().zip(views).for_each(|(kept, view)| kept.put(place, view, row));
+                if let Some(&label) = labels.get(row) {
+                    self.labels.resize(self.labels.len().max(place + 1), 0.0);
+                    self.labels[place] = label;
+                }
             }
         }
         Ok(())
@@ -382,7 +394,8 @@ impl<T: Scalar> Reservoir<T> {
 
     pub(crate) fn finish(self) -> Sample<T> {
         let blocks = self.kept.into_iter().map(Kept::into_block).collect();
-        Sample { blocks, columns: self.columns, rows: self.total.min(self.keep), total: self.total }
+        let rows = self.total.min(self.keep);
+        Sample { blocks, columns: self.columns, labels: self.labels, rows, total: self.total }
     }
 }
 
@@ -448,6 +461,8 @@ impl<T> Drop for Inputs<'_, T> {
 pub(crate) struct Sample<T> {
     blocks: Vec<Block<T>>,
     columns: Vec<usize>,
+    /// One label for each row, if rows have labels.
+    pub(crate) labels: Vec<f64>,
     /// Number of rows kept.
     pub(crate) rows: usize,
     /// Number of rows read.

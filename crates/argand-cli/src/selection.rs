@@ -115,7 +115,7 @@ impl TableArguments {
 /// Options on what precedes a sketch, for commands that learn nothing else.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct FeatureArguments {
-    /// Labels, which are not features: a column of IN to leave out, or a file, which is ignored.
+    /// Labels, which are not features: a column of IN, or a file. Only `argand plan` learns from them.
     #[arg(long, value_name = "FILE|COLUMN")]
     labels: Option<String>,
 
@@ -133,6 +133,8 @@ pub(crate) struct Prepared<'a, T> {
     pub(crate) inputs: Inputs<'a, T>,
     missing: Missing,
     preparation: Preparation,
+    /// Where labels are, if they were named.
+    pub(crate) labels: Option<LabelSource>,
 }
 
 impl<T: Scalar + Element> Prepared<'_, T> {
@@ -161,11 +163,9 @@ impl FeatureArguments {
         paths: &'a [PathBuf],
         saved: Option<&Recipe>,
     ) -> Result<Prepared<'a, T>, Failure> {
-        let labels = match &self.labels {
-            Some(text) => LabelSource::find("--labels", text, paths, &self.table)?.column().map(str::to_owned),
-            None => None,
-        };
-        let labels: Vec<String> = labels.into_iter().collect();
+        let find = |text: &String| LabelSource::find("--labels", text, paths, &self.table);
+        let source = self.labels.as_ref().map(find).transpose()?;
+        let labels: Vec<String> = source.iter().filter_map(|source| source.column().map(str::to_owned)).collect();
         let fits = saved.map(|recipe| Saved::of("spec", recipe));
         let picking = Picking { arguments: &self.table, labels: &labels, label_place: None, saved: fits };
         let open = |policy: Policy| Inputs::<T>::open(paths, &picking, policy);
@@ -198,7 +198,7 @@ impl FeatureArguments {
                 fit.finish().map_err(|error| Failure::argument(&error))?
             }
         };
-        Ok(Prepared { inputs, missing, preparation })
+        Ok(Prepared { inputs, missing, preparation, labels: source })
     }
 
     /// The options as they were given, but for defaults.

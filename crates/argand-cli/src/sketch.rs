@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use argand::fit::{Fitting, Selection};
+use argand::fit::{Aim, Fitting, Selection};
 use argand::{Base, Field, Method, ProductMethod, Shape, Spec};
 use argand_learn::Recipe;
 
@@ -31,6 +31,10 @@ pub(crate) struct SketchArguments {
     #[arg(long, value_name = "S", default_value = "pivoted")]
     landmarks: Selection,
 
+    /// What maclaurin- methods share their features for: kernel (the lowest error of the kernel matrix) or learning (of a model's predictions).
+    #[arg(long, value_name = "A", default_value = "kernel")]
+    aim: Aim,
+
     /// Features before the down-projection of a craft- method [default: 32768].
     #[arg(long, value_name = "E", allow_negative_numbers = true)]
     craft_dim: Option<usize>,
@@ -44,7 +48,7 @@ pub(crate) struct SketchArguments {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "kernel", "degree", "features", "method", "landmarks", "craft_dim", "gamma", "coef0", "length_scale",
+            "kernel", "degree", "features", "method", "landmarks", "aim", "craft_dim", "gamma", "coef0", "length_scale",
             "coefficients", "seed"
         ]
     )]
@@ -69,7 +73,7 @@ impl SketchArguments {
 
     /// How to fit a method that looks at rows.
     pub(crate) fn fitting(&self) -> Fitting {
-        Fitting::default().with_selection(self.landmarks)
+        Fitting::default().with_selection(self.landmarks).with_aim(self.aim)
     }
 
     /// The saved sketch, or the described one for tables with these numbers of columns.

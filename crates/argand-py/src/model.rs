@@ -21,13 +21,13 @@ use crate::running::interruptible;
 pub(crate) struct Gram(Arc<Mutex<argand_learn::Gram>>);
 
 /// Targets that a thread can own.
-enum OwnedLabels {
+pub(crate) enum OwnedLabels {
     Values { values: Vec<f64>, columns: usize },
     Classes(Vec<u32>),
 }
 
 impl OwnedLabels {
-    fn new(labels: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn new(labels: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(classes) = labels.cast::<PyArray1<u32>>() {
             return Ok(Self::Classes(classes.try_readonly()?.as_slice()?.to_vec()));
         }
@@ -36,7 +36,7 @@ impl OwnedLabels {
         Ok(Self::Values { columns: values.dims()[1], values: values.try_readonly()?.as_slice()?.to_vec() })
     }
 
-    fn view(&self) -> Result<Labels<'_>, Error> {
+    pub(crate) fn view(&self) -> Result<Labels<'_>, Error> {
         Ok(match self {
             Self::Classes(classes) => Labels::Classes(classes),
             Self::Values { values, columns } => {

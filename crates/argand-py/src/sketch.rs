@@ -80,10 +80,12 @@ pub(crate) fn fit_spec<'py>(
     spec: &str,
     table: Bound<'py, PyAny>,
     selection: &str,
+    aim: &str,
     threads: Option<usize>,
 ) -> PyResult<String> {
     let spec = Spec::from_json(spec).map_err(value_error)?;
-    let fitting = Fitting::default().with_selection(selection.parse().map_err(value_error)?).or_fewer();
+    let (selection, aim) = (selection.parse().map_err(value_error)?, aim.parse().map_err(value_error)?);
+    let fitting = Fitting::default().with_selection(selection).with_aim(aim).or_fewer();
     let tables = [table];
     let fitted = if table::is_single(&tables) {
         fitted::<f32>(py, spec, &tables, fitting, threads)

@@ -1,15 +1,17 @@
 //! Theory and planning for Python.
 
+use argand::fit::Aim;
 use argand::plan::{Goal, Plan, Request};
 use argand::theory::bounds::{self, Guarantee, Order};
 use argand::theory::variance::{Formula, PairStatistics, gaussian_advantage, rademacher_advantage};
 use argand::theory::{self, Sampling, Source};
-use argand::{Argument, Base, Error, InputDims, Kernel, Method, Polynomial, Rows, Scalar, Spec};
+use argand::{Argument, Base, Error, Kernel, Method, Rows, Scalar, Spec};
 use numpy::{Element, IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray2};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::failure::value_error;
+use crate::model::OwnedLabels;
 use crate::running::interruptible;
 use crate::table::{inputs, is_single, owned};
 
@@ -181,22 +183,21 @@ pub(crate) fn plan_html(plan: &str, about: &str) -> PyResult<String> {
     argand_figure::plan_fragment(&[plan], about, command).map_err(PyValueError::new_err)
 }
 
-/// The plan for a sample of `population` rows: as JSON, as text, and why nothing is recommended, if so.
+/// The plan for a sample of `population` rows with the kernel and tables of a spec: as JSON, as text, and why nothing is recommended, if so.
+/// With labels, classes in uint32 or a table of float64, its finalists are fitted.
 #[pyfunction]
-#[pyo3(signature = (tables, *, distinct, dims, degree, gamma, coef0, target_error, n_components, methods, time_budget,
-    max_components, population, seed, threads))]
+#[pyo3(signature = (tables, labels, *, spec, target_error, n_components, methods, rows, time_budget, max_components, population, seed,
+    threads))]
 #[allow(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn plan(
     py: Python<'_>,
     tables: Vec<Bound<'_, PyAny>>,
-    distinct: bool,
-    dims: Vec<usize>,
-    degree: usize,
-    gamma: f64,
-    coef0: f64,
+    labels: Option<Bound<'_, PyAny>>,
+    spec: &str,
     target_error: Option<f64>,
     n_components: Option<usize>,
     methods: Option<Vec<String>>,
+    rows: Option<usize>,
     time_budget: Option<f64>,
     max_components: usize,
     population: usize,
@@ -207,22 +208,29 @@ pub(crate) fn plan(
         py: Python<'_>,
         request: Request,
         tables: &[Bound<'_, PyAny>],
+        labels: Option<OwnedLabels>,
         threads: Option<usize>,
     ) -> PyResult<Plan> {
         let tables = owned::<T>(tables)?;
-        let plan = interruptible(py, threads, move || argand::plan::plan(&request, &inputs(&tables)?, |_| {}))?;
+        let plan = interruptible(py, threads, move || {
+            let inputs = inputs(&tables)?;
+            let mut plan = argand::plan::plan(&request, &inputs, |_| {})?;
+            if let Some(labels) = labels {
+                argand_learn::fit_finalists(&mut plan, &inputs, labels.view()?, request.seed, |_| {})?;
+            }
+            Ok(plan)
+        })?;
         plan.map_err(value_error)
     }
-    let goal = match (target_error, n_components) {
-        (Some(target), None) => Goal::Error(target),
-        (None, Some(features)) => Goal::Features(features),
-        _ => return Err(PyTypeError::new_err("plan: expected either target_error or n_components")),
+    let goal = match (target_error, n_components, time_budget) {
+        (Some(target), None, _) => Goal::Error(target),
+        (None, Some(features), _) => Goal::Features(features),
+        (None, None, Some(seconds)) => Goal::Time(seconds),
+        _ => return Err(PyTypeError::new_err("plan: expected either target_error or n_components, or a time_budget")),
     };
-    let inputs = match dims[..] {
-        [dim] if !distinct => InputDims::Same(dim),
-        _ => InputDims::Distinct(dims),
-    };
-    let mut request = Request::new(Polynomial { degree, gamma, coef0 }, inputs, goal);
+    let Spec { kernel, inputs, .. } = Spec::from_json(spec).map_err(value_error)?;
+    let labels = labels.as_ref().map(OwnedLabels::new).transpose()?;
+    let mut request = Request::new(kernel, inputs, goal);
     if let Some(methods) = methods {
         let parse = |method: &String| {
             method.parse().map_err(|error| match error {
@@ -232,11 +240,13 @@ pub(crate) fn plan(
         };
         request.methods = methods.iter().map(parse).collect::<Result<_, Error>>().map_err(value_error)?;
     }
+    request.aim = if labels.is_some() { Aim::Learning } else { Aim::Kernel };
+    request.rows = rows;
     request.time_budget = time_budget;
     request.max_features = max_components;
     (request.seed, request.sampling.seed) = (seed, seed);
     request.sampling.population = Some(population);
     request.validate().map_err(value_error)?;
-    let plan = in_precision_of!(&tables, make(py, request, &tables, threads))?;
+    let plan = in_precision_of!(&tables, make(py, request, &tables, labels, threads))?;
     Ok((plan.to_json(), plan.to_string(), plan.recommended.err().map(|unmet| unmet.to_string())))
 }

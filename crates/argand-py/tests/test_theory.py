@@ -96,7 +96,16 @@ def test_matrices(X):
         (lambda x: theory.spectral_error(np.eye(2), np.eye(3), 1.0), ValueError, "approximation: expected 4 numbers"),
         (lambda x: theory.kernel_error(x, x[1:]), ValueError, "Z: expected 60 rows, as X, got 59"),
         (lambda x: theory.kernel_error(0 * x, x), ValueError, "X: expected rows whose kernel is not zero"),
-        (lambda x: argand.plan(x), TypeError, "either target_error or n_components"),
+        (lambda x: argand.plan(x), TypeError, "target_error, n_components or time_budget"),
+        (lambda x: argand.plan(x, 3, n_components=10), TypeError, "the degree is a keyword"),
+        (lambda x: argand.plan(x, x[:5, 0], n_components=10), ValueError, "y: expected 60 labels"),
+        (lambda x: argand.plan(x, x[:, 0] * np.nan, n_components=10), ValueError, "y: expected labels, got NaN"),
+        (lambda x: argand.plan(x, np.ones(60, int), n_components=10), ValueError, "two classes"),
+        (lambda x: argand.plan(x, kernel="gaussian", n_components=10), TypeError, "length_scale: expected for"),
+        (lambda x: argand.plan(x, length_scale=1.0, n_components=10), TypeError, "length_scale: expected only"),
+        (lambda x: argand.plan(x, kernel="sine", n_components=10), ValueError, "kernel: expected polynomial"),
+        (lambda x: argand.plan(x, time_budget=-1.0), ValueError, "time_budget: expected a positive"),
+        (lambda x: argand.plan(x, n_components=10, rows=0), ValueError, "rows: expected at least 1"),
         (lambda x: argand.plan(x, target_error=0.1, n_components=10), TypeError, "either target_error or n_components"),
         (lambda x: argand.plan(x, target_error=-0.1), ValueError, "target_error: expected a positive number"),
         (lambda x: argand.plan(x, n_components=64, methods=["complex-gaussian"]), ValueError, "methods: expected real"),
@@ -150,6 +159,27 @@ def test_plans_for_products_and_their_picture(X):
     assert names == {"ctr-gaussian, 64", "tensor-sketch, 64"}
     assert {text.get_text() for text in axes.texts} == {"1", "2"}
     assert plan.plot(ax=axes) is axes
+
+
+@pytest.mark.parametrize("labels", ["classes", "numbers"])
+def test_labels_decide(labels):
+    X = np.random.default_rng(0).random((400, 5)).astype(np.float32)
+    product = (X[:, 0] - 0.5) * (X[:, 1] - 0.5)
+    y = np.where(product > 0, "same", "other") if labels == "classes" else product
+    plan = argand.plan(X, y, kernel="gaussian", length_scale=0.7, n_components=64, rows=10**6, random_state=0)
+    judged = [c for c in plan.candidates if c.validation]
+    assert len(judged) == 3 and plan.rows == 10**6
+    assert [c.validation.error for c in judged] == sorted(c.validation.error for c in judged)
+    assert judged[0].validation.error < 0.5 and (judged[0].validation.rows, judged[0].validation.training_rows) == (
+        200,
+        200,
+    )
+    assert plan.recommended.total_seconds >= plan.recommended.feature_seconds + plan.recommended.fit_seconds
+    assert isinstance(plan.best, argand.GaussianSketch | argand.NystromSketch)
+    assert plan.best.fit_transform(X).shape == (400, 64)
+    assert "validation error" in repr(plan)
+    sums = next(c for c in plan.candidates if c.method.startswith("maclaurin"))
+    assert sums.sketch().aim == "learning"
 
 
 def test_a_plan_that_fails(X):

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plan = plan(&request, &inputs, |step| println!("{step} ..."))?;
     let best = plan.best().ok_or("no method reaches this error")?;
     println!("recommended: {} with {} features", best.spec.method, best.spec.features);
-    println!("{:.2} s for the features of a million rows, {} bytes", best.feature_seconds, best.memory_bytes);
+    println!("{:.4} s for the features of these rows and a fit, {} bytes", best.total_seconds(), best.memory_bytes);
     assert!(best.error.relative <= 0.05);
 
     // The recommendation is a spec like any other, and keeps its promise.

@@ -277,6 +277,7 @@ impl Argument {
 }
 
 arguments! {
+    Aim "aim",
     Alpha "alpha",
     Approximation "approximation",
     Base "base",

@@ -179,7 +179,7 @@ fn fit_sketch(
     let mut reservoir = Reservoir::<f32>::new(saved.dims, pass.inputs().sample_rows(), recipe.spec.seed);
     let block_rows = pass.inputs().block_rows(0);
     while pass.next(block_rows)? {
-        let added = pass.inputs().views().and_then(|views| reservoir.add(&views));
+        let added = pass.inputs().views().and_then(|views| reservoir.add(&views, &[]));
         added.map_err(|error| pass.inputs().explain(error))?;
     }
     let sample = reservoir.finish();

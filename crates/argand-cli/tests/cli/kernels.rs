@@ -114,7 +114,7 @@ fn kernels_that_are_none_are_refused() {
     ] {
         workspace.refuse(&format!("transform x.npy -o out.npy {flags}"), words);
     }
-    workspace.refuse("plan x.npy --features 64 --kernel gaussian --length-scale 1", &["--kernel: expected polynomial"]);
+    workspace.refuse("transform x.npy -o out.npy --method maclaurin-gaussian --aim high", &["--aim", "learning"]);
     workspace.write("y.npy", Table::new(6, 2).npy());
     workspace.refuse("transform x.npy y.npy -o out.npy --kernel gaussian --length-scale 1", &["IN: expected one file"]);
 }

@@ -51,6 +51,59 @@ fn a_plan_for_programs_is_json() {
     assert_eq!((spec.features, spec.inputs.as_slice()), (64, &[6, 6][..]));
 }
 
+/// With a time and labels, candidates of every kind are fitted, and what they learn decides; a picture shows it.
+#[test]
+fn labels_and_a_time_decide() {
+    let workspace = with_unit_rows(400, 6);
+    let bytes = workspace.read("unit.npy");
+    let values: Vec<f32> = bytes[bytes.len() - 400 * 6 * 4..]
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+        .collect();
+    let larger = |row: &[f32]| if row[0] * row[1] > row[2] * row[3] { "up\n" } else { "down\n" };
+    workspace.write("y.csv", format!("kind\n{}", values.chunks(6).map(larger).collect::<String>()));
+    let products: String = values.chunks(6).map(|row| format!("{}\n", row[0] * row[1])).collect();
+    workspace.write("p.csv", format!("product\n{products}"));
+    let flags = "--kernel gaussian --length-scale 0.6 --time-budget 5 --rows 20000 --max-features 512 --seed 1";
+    let plan = format!("plan unit.npy --labels y.csv {flags}");
+    let answer = workspace.succeed(&format!("{plan} --json --plot plan.svg"));
+    let json: serde_json::Value = serde_json::from_str(&answer.stdout).unwrap();
+    assert_eq!((&json["time_budget"], &json["rows"], &json["recommended"]), (&5.0.into(), &20_000.into(), &0.into()));
+    let fitted: Vec<&serde_json::Value> =
+        json["candidates"].as_array().unwrap().iter().filter(|line| !line["validation"].is_null()).collect();
+    assert_eq!(fitted.len(), 3, "sums, Fourier features and landmarks: {}", answer.stdout);
+    let errors: Vec<f64> = fitted.iter().map(|line| line["validation"]["error"].as_f64().unwrap()).collect();
+    assert!(errors.is_sorted() && errors[0] < 0.25, "{errors:?}");
+    assert_eq!(fitted[0]["validation"]["rows"], 200);
+    let svg = String::from_utf8(workspace.read("plan.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("validation error") && svg.contains("nystrom"), "{svg}");
+    // The same in words, and a command that works.
+    let table = workspace.succeed(&plan).stdout;
+    assert!(table.contains("validation error") && table.contains("the lowest validation error within 5 s"), "{table}");
+    let command = table.lines().find_map(|line| line.trim().strip_prefix("argand ")).unwrap();
+    workspace.succeed(command);
+    // Numbers need to be announced.
+    let flags = "--features 32 --method ctr-product-srht,nystrom";
+    workspace.refuse(&format!("plan unit.npy --labels p.csv {flags}"), &["p.csv", "--task regression"]);
+    let table = workspace.succeed(&format!("plan unit.npy --labels p.csv --task regression {flags}")).stdout;
+    assert!(table.contains("one standard error of the lowest validation error"), "{table}");
+}
+
+/// What was fitted is in the saved spec, and the command says so.
+#[test]
+fn a_fitted_recommendation_is_saved() {
+    let workspace = with_unit_rows(300, 8);
+    for method in ["nystrom", "maclaurin-ctr-product-srht"] {
+        let flags = format!("--kernel exponential --length-scale 0.8 --features 32 --method {method}");
+        let plan = workspace.succeed(&format!("plan unit.npy {flags} --save-spec {method}.json")).stdout;
+        let command = plan.lines().find_map(|line| line.trim().strip_prefix("argand ")).unwrap();
+        assert!(command.contains(&format!("--spec {method}.json")), "{command}");
+        workspace.succeed(command);
+        workspace.succeed(&format!("transform unit.npy -o other.npy {flags} --seed 1"));
+        assert_ne!(workspace.read("other.npy"), workspace.read("z.npy"));
+    }
+}
+
 /// Only a sample of many rows is kept, and every row is equally likely to be in it.
 #[test]
 fn many_rows_are_sampled() {
@@ -58,8 +111,10 @@ fn many_rows_are_sampled() {
     let answer = workspace.succeed("plan unit.npy --degree 3 --features 32 --method ctr-product-srht");
     assert!(answer.stdout.contains("on 9,000 rows x 3 columns\n"), "{}", answer.stdout);
     assert!(answer.stdout.contains("on 512 random rows"), "{}", answer.stdout);
+    // All rows of the file are looked at; times are for as many as are asked for.
     let answer = workspace.succeed("plan unit.npy --degree 3 --features 32 --rows 100 --method ctr-product-srht");
-    assert!(answer.stdout.contains("on 100 rows x 3 columns\n"), "{}", answer.stdout);
+    assert!(answer.stdout.contains("on 9,000 rows x 3 columns\n"), "{}", answer.stdout);
+    assert!(answer.stdout.contains("Time for 100 rows on this machine"), "{}", answer.stdout);
     let sparse: String = (0..5000).map(|row| format!("1 {}:1 {}:0.5\n", row % 7 + 1, row % 90 + 20)).collect();
     workspace.write("x.libsvm", sparse);
     let answer = workspace.succeed("plan x.libsvm --degree 2 --features 32 --method tensor-sketch,ctr-product-srht");
@@ -70,7 +125,7 @@ fn many_rows_are_sampled() {
 fn plans_that_cannot_be_made_are_refused() {
     let workspace = with_unit_rows(20, 3);
     for (arguments, words) in [
-        ("plan unit.npy", &["--target-error", "--features"][..]),
+        ("plan unit.npy", &["--target-error", "--features", "--time-budget"][..]),
         ("plan unit.npy --target-error 0.1 --features 8", &["cannot be used with"]),
         ("plan unit.npy --target-error 0", &["--target-error", "positive"]),
         ("plan unit.npy --target-error -1", &["--target-error", "positive"]),
@@ -79,6 +134,14 @@ fn plans_that_cannot_be_made_are_refused() {
         ("plan unit.npy --features 8 --gamma -1", &["--gamma"]),
         ("plan unit.npy --features 8 --rows 0", &["--rows"]),
         ("plan unit.npy --features 8 --time-budget 0", &["--time-budget"]),
+        ("plan unit.npy --time-budget -1", &["--time-budget", "positive"]),
+        ("plan unit.npy --features 8 --task regression", &["--labels"]),
+        ("plan unit.npy --features 8 --plot unit.npy", &["--plot", "another file"]),
+        ("plan unit.npy --features 8 --kernel gaussian", &["--length-scale"]),
+        (
+            "plan unit.npy --features 8 --kernel gaussian --length-scale 1 --method exact",
+            &["--method", "gaussian kernel"],
+        ),
         ("plan unit.npy --features 8 --method complex-gaussian", &["--method", "real"]),
         ("plan unit.npy --features 8 --method magic", &["magic"]),
         ("plan unit.npy --features 7 --method ctr-product-srht", &["--features: expected an even number", "got 7"]),

@@ -25,7 +25,7 @@ def spec(
     coefficients: list[float] | None = None,
 ) -> str: ...
 def exact_features(dim: int, degree: int, gamma: float, coef0: float) -> int | None: ...
-def fit_spec(spec: str, table: _Table, selection: str, threads: int | None) -> str: ...
+def fit_spec(spec: str, table: _Table, selection: str, aim: str, threads: int | None) -> str: ...
 
 class Sketch:
     def __new__(cls, spec: str) -> Sketch: ...
@@ -115,15 +115,13 @@ def kernel_error(spec: str, tables: list[_Table], features: NDArray[Any], thread
 def plan_html(plan: str, about: str) -> str: ...
 def plan(
     tables: list[_Table],
+    labels: NDArray[np.uint32] | NDArray[np.float64] | None,
     *,
-    distinct: bool,
-    dims: list[int],
-    degree: int,
-    gamma: float,
-    coef0: float,
+    spec: str,
     target_error: float | None,
     n_components: int | None,
     methods: list[str] | None,
+    rows: int | None,
     time_budget: float | None,
     max_components: int,
     population: int,

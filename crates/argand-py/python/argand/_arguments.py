@@ -204,13 +204,16 @@ def common_precision(tables: Sequence[Any]) -> Any:
     return np.float32 if all(table.dtype == np.float32 for table in tables) else np.float64
 
 
-def sample_rows(tables: list[Any], seed: int) -> list[Any]:
-    """The tables, or a random sample of the rows of long ones."""
-    rows = tables[0].shape[0]
-    if rows <= SAMPLED_ROWS:
-        return tables
-    chosen = np.sort(np.random.default_rng(seed).choice(rows, SAMPLED_ROWS, replace=False))
-    return [table[chosen] for table in tables]
+def sampled(tables: list[Any], labels: Any, seed: int, labelled: int) -> tuple[list[Any], Any]:
+    """The tables, or a random sample of the rows of long ones, and their labels, if there are any.
+
+    There are up to ``labelled`` rows with labels.
+    """
+    rows, most = tables[0].shape[0], SAMPLED_ROWS if labels is None else labelled
+    if rows <= most:
+        return tables, labels
+    chosen = np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+    return [table[chosen] for table in tables], None if labels is None else np.ascontiguousarray(labels[chosen])
 
 
 def check_tables(X: Any, name: str = "X", *, finite: bool = True) -> tuple[list[Any], bool]:

@@ -30,7 +30,7 @@ from ._arguments import (
     looks_at_rows,
     native,
     runs_on_gpu,
-    sample_rows,
+    sampled,
     seed_of,
     text,
     threads_of,
@@ -60,7 +60,11 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _make_spec(self, tables: list[Any], seed: int) -> str:
         dims, parameters = [table.shape[1] for table in tables], self._parameters(len(tables))
         spec = make_spec(dims, self._is_distinct(), self.n_components, seed, parameters)
-        return fit_spec(spec, tables[0], self.n_jobs, getattr(self, "selection", "pivoted"))
+        return self._fit_spec(spec, tables[0])
+
+    def _fit_spec(self, spec: str, table: Any) -> str:
+        """A spec, fitted to rows if its method looks at them."""
+        return fit_spec(spec, table, self.n_jobs, getattr(self, "selection", "pivoted"), getattr(self, "aim", "kernel"))
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None):
@@ -245,7 +249,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         tables = self._sample_tables(X)
         spec = self._make_spec(tables, 0)
-        population, chosen = tables[0].shape[0], sample_rows(tables, 0)
+        population, chosen = tables[0].shape[0], sampled(tables, None, 0, 0)[0]
         arrays = [native(table, common_precision(chosen)) for table in chosen]
         error, std, _ = _argand.expected_error(spec, arrays, population, threads_of(self.n_jobs))
         return (error, std) if return_std else error
@@ -322,7 +326,7 @@ def make_spec(dims: list[int], distinct: bool, n_components: Any, seed: int, par
     return spec
 
 
-def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str = "pivoted") -> str:
+def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str = "pivoted", aim: str = "kernel") -> str:
     """The JSON of a spec, fitted to rows if its method looks at them.
 
     Landmarks are different rows: there may be fewer than asked for.
@@ -335,13 +339,13 @@ def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str = "pivoted") -> 
     if rows > most:
         table = table[np.sort(np.random.default_rng(parts["seed"]).choice(rows, most, replace=False))]
     array = native(table, common_precision([table]))
-    fitted = _argand.fit_spec(spec, array, text("selection", selection), threads_of(n_jobs))
+    fitted = _argand.fit_spec(spec, array, text("selection", selection), text("aim", aim), threads_of(n_jobs))
     found = json.loads(fitted)["features"]
     if found < asked:
         warnings.warn(
             f"n_components: expected at most the {found} different rows of X, got {asked}; there are {found} features",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return fitted
 

@@ -6,9 +6,46 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from sklearn.utils.multiclass import type_of_target
+
 from . import _argand
-from ._arguments import check_tables, common_precision, integer, native, number, sample_rows, seed_of, text, threads_of
-from ._sketches import PolynomialSketch, TensorProductSketch
+from ._arguments import check_tables, common_precision, integer, native, number, sampled, seed_of, text, threads_of
+from ._base_sketch import BaseSketch
+from ._sketches import (
+    DotProductSketch,
+    GaussianSketch,
+    NystromSketch,
+    PolynomialSketch,
+    TensorProductSketch,
+    numbers,
+    positive,
+)
+
+# The most rows with labels that candidates are fitted to and judged by.
+LABELLED_ROWS = 16384
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The error of a model on rows that it was not fitted to.
+
+    Attributes
+    ----------
+    error : float
+        The share of wrong classes, or the root mean squared error in standard deviations of the targets.
+    standard_error : float
+        Its standard error, due to the choice of rows.
+    training_rows : int
+        Rows that the model was fitted to.
+    rows : int
+        Rows on which it was judged.
+    """
+
+    error: float
+    standard_error: float
+    training_rows: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -25,35 +62,51 @@ class Candidate:
         The predicted relative error of the kernel matrix, root mean square over sketches.
     standard_error : float
         The standard error of this prediction.
+    median_error : float
+        The median over sketches: half of them are better.
     measured : bool
         Whether the error was measured on sketches, because no closed form is known.
     feature_seconds : float
-        Seconds for the features of a million rows on this machine.
+        Seconds for the features of the plan's rows on this machine.
     fit_seconds : float
         Seconds for a least-squares fit on them.
+    total_seconds : float
+        Seconds for both, and for finding and drawing the map.
     memory_bytes : int
         Memory of the sketch.
     in_time : bool
         Whether it stays within the time budget.
     spec : dict
         The sketch's JSON.
+    validation : Validation or None
+        What a model on its features makes of labels, if it was fitted.
     """
 
     method: str
     n_components: int
     error: float
     standard_error: float
+    median_error: float
     measured: bool
     feature_seconds: float
     fit_seconds: float
+    total_seconds: float
     memory_bytes: int
     in_time: bool
     spec: dict[str, Any]
+    validation: Validation | None = None
 
-    def sketch(self) -> PolynomialSketch | TensorProductSketch:
+    def sketch(self) -> BaseSketch:
         """The transformer, unfitted."""
-        cls = TensorProductSketch if isinstance(self.spec["input_dim"], list) else PolynomialSketch
-        return cls._from_spec(self.spec)
+        kernel = self.spec.get("kernel", {"name": "polynomial"})["name"]
+        if isinstance(self.spec["input_dim"], list):
+            return TensorProductSketch._from_spec(self.spec)
+        if self.method == "nystrom":
+            # As the plan took them: choosing them well takes time.
+            return NystromSketch._from_spec(self.spec).set_params(selection="uniform")
+        return {"polynomial": PolynomialSketch, "gaussian": GaussianSketch}.get(kernel, DotProductSketch)._from_spec(
+            self.spec
+        )
 
 
 class Plan:
@@ -62,7 +115,10 @@ class Plan:
     Attributes
     ----------
     candidates : list of Candidate
-        The best first: for a target error by the time for features and fit together, otherwise by error.
+        The best first: those that were fitted by validation error, the others by total time for a target error and
+        otherwise by median error.
+    rows : int
+        The number of rows that times are for.
     recommended : Candidate or None
         The best choice, if any stays within the budgets.
     rejected : list of (method, reason)
@@ -78,18 +134,23 @@ class Plan:
         self._unmet = unmet
         self.target_error: float | None = plan["target_error"]
         self.target_n_components: int | None = plan["target_features"]
+        self.time_budget: float | None = plan["time_budget"]
+        self.rows: int = plan["rows"]
         self.candidates = [
             Candidate(
                 method=line["spec"]["method"],
                 n_components=line["spec"]["features"],
                 error=line["predicted_error"],
                 standard_error=line["standard_error"],
+                median_error=line["median_error"],
                 measured=line["measured_sketches"] is not None,
-                feature_seconds=line["feature_seconds_per_million_rows"],
-                fit_seconds=line["fit_seconds_per_million_rows"],
+                feature_seconds=line["feature_seconds"],
+                fit_seconds=line["fit_seconds"],
+                total_seconds=line["total_seconds"],
                 memory_bytes=line["memory_bytes"],
                 in_time=line["in_time"],
                 spec=line["spec"],
+                validation=line["validation"] and Validation(**line["validation"]),
             )
             for line in plan["candidates"]
         ]
@@ -99,7 +160,7 @@ class Plan:
         self.notes: list[str] = plan["notes"]
 
     @property
-    def best(self) -> PolynomialSketch | TensorProductSketch:
+    def best(self) -> BaseSketch:
         """The recommended sketch, unfitted."""
         if self.recommended is None:
             raise ValueError(f"plan: {self._unmet}")
@@ -118,7 +179,8 @@ class Plan:
         )
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot error over time, one point per candidate. Needs matplotlib.
+        """Plot error over total time, one point per candidate: of validation, where candidates were fitted, or of the
+        kernel matrix. Needs matplotlib.
 
         Parameters
         ----------
@@ -133,31 +195,39 @@ class Plan:
             import matplotlib.pyplot as plt
 
             ax = plt.subplots(figsize=(8, 4.5), layout="constrained")[1]
+        judged = any(c.validation for c in self.candidates)
         for rank, c in enumerate(self.candidates, 1):
-            seconds = c.feature_seconds + c.fit_seconds
+            if judged and not c.validation:
+                continue
+            error, spread = (c.validation.error, c.validation.standard_error) if c.validation else (c.median_error, 0)
             style = {"color": "tab:red" if c is self.recommended else "tab:blue", "marker": "o"}
             label = f"{rank}  {c.method}, {c.n_components}"
-            ax.errorbar(seconds, c.error, yerr=1.96 * c.standard_error, label=label, **style)
-            ax.annotate(str(rank), (seconds, c.error), (5, 4), textcoords="offset points", fontsize=8)
+            ax.errorbar(c.total_seconds, error, yerr=1.96 * spread, label=label, **style)
+            ax.annotate(str(rank), (c.total_seconds, error), (5, 4), textcoords="offset points", fontsize=8)
         # Names beside the points would overlap.
         ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, handlelength=1, frameon=False)
-        ax.set(xscale="log", yscale="log", xlabel="seconds per million rows, features and fit")
-        ax.set_ylabel("predicted relative error of the kernel matrix")
-        if self.target_error is not None:
+        ax.set(xscale="log", yscale="log", xlabel=f"seconds for features and fit of {self.rows} rows")
+        ax.set_ylabel("validation error" if judged else "median relative error of the kernel matrix")
+        if self.target_error is not None and not judged:
             ax.axhline(self.target_error, color="gray", linewidth=0.8)
         return ax
 
 
 def plan(
     X: Any,
-    degree: int | None = None,
+    y: Any = None,
     *,
+    kernel: str = "polynomial",
+    degree: int | None = None,
     gamma: float = 1.0,
     coef0: float = 0.0,
+    length_scale: float | None = None,
+    coefficients: Any = None,
     target_error: float | None = None,
     n_components: int | None = None,
-    methods: list[str] | None = None,
     time_budget: float | None = None,
+    rows: int | None = None,
+    methods: list[str] | None = None,
     max_components: int = 131072,
     random_state: Any = None,
     n_jobs: int | None = None,
@@ -165,28 +235,40 @@ def plan(
     """Choose a method and a number of features for the rows of X.
 
     Predicts the error of every method from a sample of the rows, measures its time on this machine, and recommends
-    one: for a target error, the one with the shortest time for features and a least-squares fit together; for
-    a number of features, the fastest among those within 5 % of the lowest error. Takes a few seconds, whatever the
-    number of rows.
+    one: for a target error, the one with the shortest time for features and a least-squares fit together; within a
+    time budget, the one with the lowest error; for a number of features, the fastest among those within 5 % of the
+    lowest error. With labels, the best candidate of every kind is also fitted to a sample, and what it learns decides.
+    Takes a few seconds, whatever the number of rows.
 
     Parameters
     ----------
     X : array-like or sparse matrix of shape (n_samples, n_features), or a list of them
         The rows to sketch; a list has one table per factor of a tensor product.
+    y : array-like of shape (n_samples,) or (n_samples, n_targets), default=None
+        Labels: classes, or numbers with a fraction or in several columns.
+    kernel : {"polynomial", "gaussian", "exponential", "series"}, default="polynomial"
+        ``(gamma <x, y> + coef0) ** degree``, ``exp(-|x - y|² / (2 length_scale²))``, ``exp(<x, y> / length_scale²)``,
+        or the sum of ``coefficients[n] * <x, y>**n``.
     degree : int, default=None
-        Degree of the kernel. The default is 2 for one table, and the number of tables for a list.
+        Degree of a polynomial kernel. The default is 2 for one table, and the number of tables for a list.
     gamma, coef0 : float, default=1.0 and 0.0
-        The other parameters of the kernel.
+        The other parameters of a polynomial kernel.
+    length_scale : float, default=None
+        The width of a gaussian or exponential kernel.
+    coefficients : array-like of shape (n_powers,), default=None
+        Coefficients of a series.
     target_error : float, default=None
-        The relative error of the kernel matrix to reach. Either this or ``n_components`` must be given.
+        The relative error of the kernel matrix to reach.
     n_components : int, default=None
-        The number of features to use.
-    methods : list of str, default=None
-        Methods to choose from. By default those of the paper, and chains.
+        The number of features to use. One of this, ``target_error`` and ``time_budget`` must be given.
     time_budget : float, default=None
-        The most seconds that the features of a million rows may take.
+        The most seconds for the features of all rows and a fit on them; alone, the goal is the lowest error in them.
+    rows : int, default=None
+        The number of rows that times are for. By default those of X.
+    methods : list of str, default=None
+        Methods to choose from. By default all that suit the kernel.
     max_components : int, default=131072
-        The most features to consider for a target error.
+        The most features to consider.
     random_state : int, RandomState, Generator or None, default=None
         The seed of the recommended sketch, and for sampling rows.
     n_jobs : int or None, default=None
@@ -201,31 +283,48 @@ def plan(
     --------
     >>> import argand
     >>> from sklearn.datasets import load_digits
-    >>> X = load_digits().data / 16
-    >>> plan = argand.plan(X, degree=2, n_components=512, random_state=0, methods=["product-srht", "ctr-product-srht"])
-    >>> sketch = plan.best.fit(X)
+    >>> X, y = load_digits(return_X_y=True)
+    >>> methods = ["product-srht", "ctr-product-srht"]
+    >>> plan = argand.plan(X / 16, degree=2, n_components=512, random_state=0, methods=methods)
+    >>> sketch = plan.best.fit(X / 16)
     >>> plan.recommended.method
     'ctr-product-srht'
+    >>> plan = argand.plan(X / 16, y, kernel="gaussian", length_scale=2.5, n_components=256, random_state=0)
+    >>> plan.recommended.validation.error < 0.1
+    True
     """
     tables, distinct = check_tables(X)
-    if degree is None:
-        degree = len(tables) if distinct else 2
-    if (target_error is None) == (n_components is None):
+    if isinstance(y, int):
+        raise TypeError(f"y: expected labels, got {y}; the degree is a keyword")
+    if target_error is not None and n_components is not None:
         raise TypeError("plan: expected either target_error or n_components")
+    if target_error is None and n_components is None and time_budget is None:
+        raise TypeError("plan: expected target_error, n_components or time_budget")
     if isinstance(methods, str):
         raise TypeError(f"methods: expected a list of names, got {methods!r}")
+    if rows is not None and integer("rows", rows) < 1:
+        raise ValueError(f"rows: expected at least 1, got {rows}")
+    labels = None if y is None else check_labels(y, tables[0].shape[0])
     seed = seed_of(random_state)
-    chosen = sample_rows(tables, seed)
+    chosen, labels = sampled(tables, labels, seed, LABELLED_ROWS)
+    dims = [table.shape[1] for table in tables]
+    spec = _argand.spec(
+        dims=dims,
+        distinct=distinct,
+        n_components=2,
+        method="gaussian" if kernel == "polynomial" else "nystrom",
+        craft_dim=32768,
+        seed=seed,
+        **kernel_parameters(kernel, degree, gamma, coef0, length_scale, coefficients, len(tables) if distinct else 2),
+    )
     found = _argand.plan(
         [native(table, common_precision(chosen)) for table in chosen],
-        distinct=distinct,
-        dims=[table.shape[1] for table in tables],
-        degree=integer("degree", degree),
-        gamma=number("gamma", gamma),
-        coef0=number("coef0", coef0),
+        labels,
+        spec=spec,
         target_error=None if target_error is None else number("target_error", target_error),
         n_components=None if n_components is None else integer("n_components", n_components),
         methods=None if methods is None else [text("methods", method) for method in methods],
+        rows=None if rows is None else integer("rows", rows),
         time_budget=None if time_budget is None else number("time_budget", time_budget),
         max_components=integer("max_components", max_components),
         population=tables[0].shape[0],
@@ -233,3 +332,44 @@ def plan(
         threads=threads_of(n_jobs),
     )
     return Plan(*found)
+
+
+def kernel_parameters(
+    kernel: str,
+    degree: int | None,
+    gamma: float,
+    coef0: float,
+    length_scale: float | None,
+    coefficients: Any,
+    factors: int,
+) -> dict[str, Any]:
+    """The kernel, as keywords of a spec."""
+    if kernel in ("gaussian", "exponential"):
+        if length_scale is None:
+            raise TypeError(f"length_scale: expected for the {kernel} kernel")
+        return {"length_scale": positive("length_scale", length_scale), "exponential": kernel == "exponential"}
+    if length_scale is not None:
+        raise TypeError(f"length_scale: expected only for a gaussian or exponential kernel, got {kernel!r}")
+    if kernel == "series":
+        return {"coefficients": numbers("coefficients", coefficients)}
+    if kernel != "polynomial":
+        raise ValueError(f"kernel: expected polynomial, gaussian, exponential or series, got {kernel!r}")
+    return {
+        "degree": integer("degree", factors if degree is None else degree),
+        "gamma": number("gamma", gamma),
+        "coef0": number("coef0", coef0),
+    }
+
+
+def check_labels(y: Any, rows: int) -> np.ndarray:
+    """Classes as numbers from 0 on, or a table of numbers."""
+    labels = np.asarray(y)
+    if labels.shape[:1] != (rows,):
+        raise ValueError(f"y: expected {rows} labels, one for each row of X, got the shape {labels.shape}")
+    if labels.dtype.kind in "fc" and not np.isfinite(labels).all():
+        raise ValueError("y: expected labels, got NaN or infinity")
+    if type_of_target(labels, input_name="y").startswith("continuous"):
+        return np.ascontiguousarray(labels.reshape(rows, -1), np.float64)
+    if labels.size != rows:
+        raise ValueError(f"y: expected one class for each row of X, got the shape {labels.shape}")
+    return np.unique(labels.ravel(), return_inverse=True)[1].astype(np.uint32)

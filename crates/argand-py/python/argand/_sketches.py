@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import euclidean_distances, linear_kernel, polynom
 from sklearn.preprocessing import normalize
 
 from ._arguments import check_table, check_tables, integer, is_list_of_tables, number, text
-from ._base_sketch import BaseSketch, check_directions, fit_spec, make_spec, rows_of_zeros
+from ._base_sketch import BaseSketch, check_directions, make_spec, rows_of_zeros
 from ._gpu import gpu_tables
 
 
@@ -42,6 +42,9 @@ class PolynomialSketch(BaseSketch):
         guide describes them.
     craft_dim : int, default=32768
         The number of features that ``craft-`` methods project down to ``n_components``.
+    aim : {"kernel", "learning"}, default="kernel"
+        What ``maclaurin-`` methods share their features for: the lowest error of the kernel matrix, or of the
+        predictions of a model on the features.
     random_state : int, RandomState, Generator or None, default=None
         An integer is the seed itself: the same integer gives the same features on the command line and in Rust.
     n_jobs : int or None, default=None
@@ -91,6 +94,7 @@ class PolynomialSketch(BaseSketch):
         n_components: int = 100,
         method: str = "ctr-product-srht",
         craft_dim: int = 32768,
+        aim: str = "kernel",
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -100,6 +104,7 @@ class PolynomialSketch(BaseSketch):
         self.n_components = n_components
         self.method = method
         self.craft_dim = craft_dim
+        self.aim = aim
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -123,6 +128,7 @@ class PolynomialSketch(BaseSketch):
             n_components=spec["features"],
             method=spec["method"],
             craft_dim=spec.get("craft_dim", 32768),
+            aim=aim_of(spec),
             random_state=spec["seed"],
         )
 
@@ -437,7 +443,7 @@ class KernelSketch(BaseSketch):
         self._look_at(tables[0])
         parameters = {**self._parameters(1), **self._kernel_parameters(tables[0].shape[1])}
         spec = make_spec([tables[0].shape[1]], False, self.n_components, seed, parameters)
-        return fit_spec(spec, tables[0], self.n_jobs, getattr(self, "selection", "pivoted"))
+        return self._fit_spec(spec, tables[0])
 
     def _look_at(self, table: Any) -> None:
         """Find out what the kernel takes from the rows."""
@@ -498,6 +504,9 @@ class GaussianSketch(KernelSketch):
         ``nystrom`` (kernels with rows of X; most accurate for few features, and slow).
     selection : {"pivoted", "leverage", "uniform"}, default="pivoted"
         How ``nystrom`` selects its landmarks.
+    aim : {"kernel", "learning"}, default="kernel"
+        What ``maclaurin-`` methods share their features for: the lowest error of the kernel matrix, or of the
+        predictions of a model on the features.
     random_state : int, RandomState, Generator or None, default=None
         An integer is the seed itself.
     n_jobs : int or None, default=None
@@ -534,6 +543,7 @@ class GaussianSketch(KernelSketch):
         n_components: int = 100,
         method: str = "sorf",
         selection: str = "pivoted",
+        aim: str = "kernel",
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -542,6 +552,7 @@ class GaussianSketch(KernelSketch):
         self.n_components = n_components
         self.method = method
         self.selection = selection
+        self.aim = aim
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -564,7 +575,11 @@ class GaussianSketch(KernelSketch):
     def _from_spec(cls, spec: dict[str, Any]) -> GaussianSketch:
         scale = cls._kernel_of(spec, "gaussian")["length_scale"]
         loaded = cls(
-            length_scale=scale, n_components=spec["features"], method=spec["method"], random_state=spec["seed"]
+            length_scale=scale,
+            n_components=spec["features"],
+            method=spec["method"],
+            aim=aim_of(spec),
+            random_state=spec["seed"],
         )
         loaded.gamma_ = 0.5 / scale**2
         return loaded
@@ -587,6 +602,9 @@ class DotProductSketch(KernelSketch):
         The number of features.
     method : str, default="maclaurin-ctr-product-srht"
         ``maclaurin-`` and any real or ``ctr-`` method of :class:`PolynomialSketch`, or ``nystrom``.
+    aim : {"kernel", "learning"}, default="kernel"
+        What ``maclaurin-`` methods share their features for: the lowest error of the kernel matrix, or of the
+        predictions of a model on the features.
     random_state : int, RandomState, Generator or None, default=None
         An integer is the seed itself.
     n_jobs : int or None, default=None
@@ -622,6 +640,7 @@ class DotProductSketch(KernelSketch):
         length_scale: float | None = None,
         n_components: int = 100,
         method: str = "maclaurin-ctr-product-srht",
+        aim: str = "kernel",
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -629,6 +648,7 @@ class DotProductSketch(KernelSketch):
         self.length_scale = length_scale
         self.n_components = n_components
         self.method = method
+        self.aim = aim
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -652,6 +672,7 @@ class DotProductSketch(KernelSketch):
             length_scale=kernel.get("length_scale"),
             n_components=spec["features"],
             method=spec["method"],
+            aim=aim_of(spec),
             random_state=spec["seed"],
         )
         if "length_scale" in kernel:
@@ -772,6 +793,11 @@ class NystromSketch(KernelSketch):
             random_state=spec["seed"],
             **parameters,
         )
+
+
+def aim_of(spec: dict[str, Any]) -> str:
+    """What the features of a sum are shared for."""
+    return spec.get("maclaurin", {}).get("aim", "kernel")
 
 
 def positive(name: str, value: Any) -> float:

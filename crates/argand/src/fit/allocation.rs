@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::check_rows;
+use super::{Fitting, check_rows, learning};
 use crate::error::{Argument, Error};
 use crate::rng::{Purpose, Stream};
 use crate::rows::{Input, OwnedRows};
@@ -10,6 +10,39 @@ use crate::scalar::Scalar;
 use crate::spec::{Field, InputDims, Kernel, Method, Polynomial, ProductMethod, Shape, Spec};
 use crate::theory::variance::{Formula, PairStatistics};
 use crate::theory::{RowSums, Sample, choose_rows, mean};
+
+/// What the shares of the powers are best for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Aim {
+    /// The kernel matrix: its expected squared error is least.
+    #[default]
+    Kernel,
+    /// Models: the expected squared change of a ridge model's predictions is least. High powers have little weight in the kernel matrix but may be
+    /// what tells rows apart.
+    Learning,
+}
+
+impl Aim {
+    const ALL: [(&'static str, Self); 2] = [("kernel", Self::Kernel), ("learning", Self::Learning)];
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_kernel(&self) -> bool {
+        *self == Self::Kernel
+    }
+}
+
+impl std::str::FromStr for Aim {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let found = Self::ALL.iter().find(|(listed, _)| *listed == name);
+        found
+            .map(|(_, aim)| *aim)
+            .ok_or_else(|| Error::invalid(Argument::Aim, "kernel or learning", format!("\"{name}\"")))
+    }
+}
 
 /// The features of one power of ⟨x, y⟩.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,6 +68,9 @@ pub struct Term {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Allocation {
+    /// What it is best for.
+    #[serde(default, skip_serializing_if = "Aim::is_kernel")]
+    pub aim: Aim,
     /// Whether the linear term is exact.
     pub linear: bool,
     /// The sketched powers, ascending.
@@ -114,18 +150,18 @@ impl Allocation {
         Ok(())
     }
 
-    /// Shares the features of a spec such that the expected squared error of the kernel matrix of a sample of rows is least.
+    /// Shares the features of a spec such that the expected squared error of the kernel matrix of a sample of rows is least, or what it costs a model.
     ///
     /// # Formula
     /// With D features left after the exact terms, D_n of them for the power n and V_n = C_n/D_n the summed variances of its sketch (by
     /// closed form; C_n hardly depends on D_n), the expected squared error is Σ C_n/D_n + T_N, where T_N sums the squares of what the powers
     /// above N would add. For given N it is least for D_n ∝ √C_n, at (Σ√C_n)²/D + T_N; the best N follows by comparison. Sketches without a
-    /// closed form are shared as flat ones of the same base.
+    /// closed form are shared as flat ones of the same base. For [`Aim::Learning`], C_n and T_N are those of `learning.rs`.
     pub(super) fn fit<T: Scalar>(
         spec: &Spec,
         product: ProductMethod,
         inputs: &[Input<'_, T>],
-        rows: usize,
+        &Fitting { rows, aim, .. }: &Fitting,
     ) -> Result<Self, Error> {
         let total = check_rows(spec, inputs, 2, "to share features among the powers of the kernel")?;
         if rows < 2 {
@@ -134,7 +170,7 @@ impl Allocation {
         let centre = spec.kernel.radial().and_then(|_| mean(&inputs[0]));
         let chosen = OwnedRows::take(&inputs[0], &choose_rows(total, rows, spec.seed));
         let sample = Sample::centred(spec, &[chosen.view()], centre.as_deref());
-        let sums = Sums { spec, product, sample, population: total, most: 0 };
+        let sums = Sums { spec, product, aim, sample, population: total, most: 0 };
         let most = sums.most_degrees()?;
         let allocation = Sums { most, ..sums }.share()?;
         Ok(Self { centre, ..allocation })
@@ -180,6 +216,7 @@ pub(crate) fn radial_square(kernel: &Kernel, pair: &PairStatistics) -> f64 {
 struct Sums<'a> {
     spec: &'a Spec,
     product: ProductMethod,
+    aim: Aim,
     sample: Sample,
     population: usize,
     /// The highest power considered.
@@ -268,6 +305,24 @@ impl Sums<'_> {
         Ok([variances.to_vec(), tails.to_vec()])
     }
 
+    /// The constants C_n of some terms, and T_N for N = 0, …, `most`.
+    fn costs(&self, terms: &[Term]) -> Result<[Vec<f64>; 2], Error> {
+        match self.aim {
+            Aim::Kernel => {
+                let [variances, tails] = self.over_pairs(terms)?;
+                let constants = variances.iter().zip(terms).map(|(variance, term)| variance * term.features as f64);
+                Ok([constants.collect(), tails])
+            }
+            Aim::Learning => {
+                let Some([costs, tails]) = learning::costs(&self.spec.kernel, &self.sample, self.most) else {
+                    let expected = "rows whose kernel matrix can be inverted in f64: scale them to unit norm";
+                    return Err(Error::invalid(Argument::Input(None), expected, "others"));
+                };
+                Ok([terms.iter().map(|term| costs[term.degree]).collect(), tails])
+            }
+        }
+    }
+
     /// The best shares, with the linear term exact or sketched.
     fn share(&self) -> Result<Allocation, Error> {
         let Self { spec, .. } = self;
@@ -277,12 +332,14 @@ impl Sums<'_> {
         let mut best: Option<(f64, Allocation)> = None;
         for linear in [true, false] {
             let exact = constant + if linear && has_linear { dim } else { 0 };
-            if exact > spec.features || (linear && !has_linear) {
+            // To sketch what could be exact is worth a comparison only where it takes many features.
+            let needless = !linear && has_linear && 2 * (constant + dim) <= spec.features;
+            if exact > spec.features || (linear && !has_linear) || needless {
                 continue;
             }
             let (error, terms) = self.share_among(if linear { 2 } else { 1 }, spec.features - exact)?;
             if best.as_ref().is_none_or(|(least, _)| error < *least) {
-                best = Some((error, Allocation { linear, terms, centre: None }));
+                best = Some((error, Allocation { aim: self.aim, linear, terms, centre: None }));
             }
         }
         match best {
@@ -311,10 +368,8 @@ impl Sums<'_> {
         };
         let mut terms: Vec<Term> = degrees.iter().map(|&degree| at(degree, equal)).collect();
         let mut found = (f64::INFINITY, Vec::new());
-        for _ in 0..3 {
-            let [variances, tails] = self.over_pairs(&terms)?;
-            let constants: Vec<f64> =
-                variances.iter().zip(&terms).map(|(variance, term)| variance * term.features as f64).collect();
+        for _ in 0..2 {
+            let [constants, tails] = self.costs(&terms)?;
             let mut least = (f64::INFINITY, 0);
             let mut roots = 0.0;
             for count in 0..=degrees.len().min(share) {
@@ -338,6 +393,10 @@ impl Sums<'_> {
                 .enumerate()
                 .map(|(n, &degree)| at(degree, units.get(n).copied().unwrap_or(equal)))
                 .collect();
+            if self.aim == Aim::Learning {
+                // Its constants do not depend on shares.
+                break;
+            }
         }
         Ok(found)
     }
@@ -369,7 +428,7 @@ fn apportion(weights: &[f64], units: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fit::{Fit, Fitting};
+    use crate::fit::Fit;
     use crate::rows::Rows;
 
     #[test]
@@ -446,12 +505,36 @@ mod tests {
         assert!(message.contains("length_scale") && message.contains("nystrom"), "{message}");
     }
 
+    /// Rows in few dimensions, on a wide kernel: what little the high powers add to the kernel matrix is what models need them for.
+    #[test]
+    fn learning_wants_higher_powers() {
+        let x = data(200, 6, 1.0);
+        let inputs = [Rows::new(&x, 200, 6).unwrap().into()];
+        let spec = spec(6, Kernel::Gaussian { length_scale: 1.5 }, 256);
+        let of = |aim: Aim| match spec.fit_to(&inputs, &Fitting::default().with_aim(aim)).unwrap().fit {
+            Some(Fit::Maclaurin(allocation)) => allocation,
+            other => panic!("{other:?}"),
+        };
+        let (kernel, learning) = (of(Aim::Kernel), of(Aim::Learning));
+        assert!(learning.aim == Aim::Learning && learning.linear && learning.centre == kernel.centre);
+        let above = |allocation: &Allocation, degree: usize| -> usize {
+            allocation.terms.iter().filter(|term| term.degree > degree).map(|term| term.features).sum()
+        };
+        assert!(above(&learning, 2) > 2 * above(&kernel, 2), "{kernel:?} {learning:?}");
+        let fitted = spec.clone().with_fit(Fit::Maclaurin(learning.clone()));
+        assert_eq!(Spec::from_json(&fitted.to_json()).unwrap(), fitted);
+        assert!(
+            fitted.to_json().contains("learning") && !spec.with_fit(Fit::Maclaurin(kernel)).to_json().contains("aim")
+        );
+        assert!("error".parse::<Aim>().unwrap_err().to_string().starts_with("aim: expected kernel or learning"));
+    }
+
     /// A kernel without powers above 1 is exact, and what is left over are zeros.
     #[test]
     fn short_series_are_exact() {
         let x = data(20, 3, 1.0);
         let allocation = fitted(&spec(3, Polynomial { degree: 1, gamma: 2.0, coef0: 0.5 }, 64), &x).unwrap();
-        assert_eq!(allocation, Allocation { linear: true, terms: vec![], centre: None });
+        assert_eq!(allocation, Allocation { aim: Aim::Kernel, linear: true, terms: vec![], centre: None });
         // The homogeneous kernel has one power: the plain sketch.
         let allocation = fitted(&spec(3, Polynomial { degree: 3, gamma: 2.0, coef0: 0.0 }, 64), &x).unwrap();
         assert_eq!(allocation.terms, [Term { degree: 3, features: 64 }]);

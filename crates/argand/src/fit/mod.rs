@@ -15,6 +15,7 @@
 
 mod allocation;
 mod landmarks;
+mod learning;
 
 use crate::error::{Argument, Error};
 use crate::rows::Input;
@@ -22,7 +23,7 @@ use crate::scalar::Scalar;
 use crate::spec::{Method, Spec};
 use crate::spherical::SphericalFit;
 
-pub use allocation::{Allocation, Term};
+pub use allocation::{Aim, Allocation, Term};
 pub(crate) use allocation::{radial_square, scaled};
 pub use landmarks::{Landmarks, Selection};
 
@@ -44,6 +45,8 @@ pub enum Fit {
 pub struct Fitting {
     /// The most rows whose pairs decide how powers share the features; larger tables are sampled at random.
     pub rows: usize,
+    /// What the shares of powers are best for.
+    pub aim: Aim,
     /// How landmarks are selected.
     pub selection: Selection,
     /// Whether fewer landmarks, and features, will do if there are fewer different rows than features.
@@ -52,7 +55,7 @@ pub struct Fitting {
 
 impl Default for Fitting {
     fn default() -> Self {
-        Self { rows: 512, selection: Selection::Pivoted, fewer: false }
+        Self { rows: 256, aim: Aim::Kernel, selection: Selection::Pivoted, fewer: false }
     }
 }
 
@@ -61,6 +64,12 @@ impl Fitting {
     #[must_use]
     pub fn with_rows(self, rows: usize) -> Self {
         Self { rows, ..self }
+    }
+
+    /// The same with another aim.
+    #[must_use]
+    pub fn with_aim(self, aim: Aim) -> Self {
+        Self { aim, ..self }
     }
 
     /// The same with another selection of landmarks.
@@ -102,7 +111,7 @@ impl Spec {
         let unfitted = self.clone().with_fit(None);
         unfitted.validate()?;
         let fit = match self.method {
-            Method::Maclaurin(product) => Fit::Maclaurin(Allocation::fit(&unfitted, product, inputs, fitting.rows)?),
+            Method::Maclaurin(product) => Fit::Maclaurin(Allocation::fit(&unfitted, product, inputs, fitting)?),
             Method::Nystrom => {
                 let landmarks = Landmarks::select(&unfitted, inputs, fitting)?;
                 let fitted = unfitted.with_features(landmarks.rows()).with_fit(Fit::Nystrom(landmarks));

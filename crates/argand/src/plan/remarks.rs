@@ -1,11 +1,11 @@
 //! Reasons and remarks of a plan, as data: why a method was rejected, what stands out, why nothing is recommended.
 //! `text.rs` puts them into words.
 
-use super::{Candidate, Plan, Rejected, Request};
+use super::{Candidate, Plan, Rejected};
 use crate::error::Error;
 use crate::rows::Input;
 use crate::scalar::Scalar;
-use crate::spec::{Base, Field, InputDims, Method, Polynomial};
+use crate::spec::{Base, Field, InputDims, Kernel, Method};
 
 /// Why a method is not among the candidates.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +31,11 @@ pub enum Reason {
     TooManyFeatures {
         /// The most features considered.
         most: usize,
+    },
+    /// Even few features take longer than the time of the plan.
+    TooSlow {
+        /// The seconds of the fewest features that were tried.
+        seconds: f64,
     },
     /// Every measurement missed the target.
     Missed {
@@ -59,11 +64,6 @@ pub enum Remark {
         /// The share of the kernel matrix due to the largest hundredth of the rows.
         share: f64,
     },
-    /// The exact polynomial expansion needs no more features than a sketch.
-    Exact {
-        /// Its number of features.
-        features: u64,
-    },
     /// The recommended method is biased.
     Biased(Method),
     /// A real sketch is better than its Complex-to-Real counterpart on these data.
@@ -81,7 +81,7 @@ pub enum Remark {
         stored: f64,
         /// Columns.
         columns: usize,
-        /// The method whose cost follows the stored entries, and its seconds for the features of a million rows.
+        /// The method whose cost follows the stored entries, and its seconds for the features of the plan's rows.
         sparse: (Method, f64),
         /// The method whose cost follows the columns, and its seconds.
         dense: (Method, f64),
@@ -98,15 +98,16 @@ pub enum Unmet {
     Goal,
     /// No candidate meets the time budget.
     Time {
-        /// The time budget in seconds per million rows.
+        /// The time budget in seconds.
         budget: f64,
-        /// The seconds per million rows of the fastest candidate.
+        /// The seconds of the fastest candidate.
         fastest: f64,
     },
 }
 
-/// Dimension of the exact feature map: monomials of degree p in x̃, or the tensor product of distinct inputs.
-pub(super) fn exact_features(inputs: &InputDims, kernel: Polynomial) -> Option<u64> {
+/// Dimension of the exact feature map of a polynomial kernel: monomials of degree p in x̃, or the tensor product of distinct inputs.
+pub(super) fn exact_features(inputs: &InputDims, kernel: &Kernel) -> Option<u64> {
+    let kernel = kernel.polynomial()?;
     let constant = u64::from(kernel.coef0 > 0.0);
     match inputs {
         InputDims::Distinct(dims) => {
@@ -123,12 +124,8 @@ pub(super) fn exact_features(inputs: &InputDims, kernel: Polynomial) -> Option<u
 }
 
 /// What stands out in a plan.
-pub(super) fn remarks<T: Scalar>(plan: &Plan, request: &Request, inputs: &[Input<'_, T>]) -> Vec<Remark> {
+pub(super) fn remarks<T: Scalar>(plan: &Plan, inputs: &[Input<'_, T>]) -> Vec<Remark> {
     let mut remarks = Vec::new();
-    let features = plan.best().map_or(request.max_features, |best| best.spec.features);
-    if let Some(features) = plan.exact_features.filter(|&exact| exact <= features as u64) {
-        remarks.push(Remark::Exact { features });
-    }
     if let Some(best) = plan.best().filter(|best| best.spec.method == Method::Spherical) {
         remarks.push(Remark::Biased(best.spec.method));
     }
@@ -172,7 +169,7 @@ fn sparse<T: Scalar>(plan: &Plan, input: &Input<'_, T>) -> Option<Remark> {
 pub(super) fn unmet(time_budget: Option<f64>, candidates: &[Candidate], rejected: &[Rejected]) -> Unmet {
     if !candidates.is_empty() {
         // Without a budget, no candidate is too slow.
-        let fastest = candidates.iter().map(|candidate| candidate.feature_seconds).fold(f64::INFINITY, f64::min);
+        let fastest = candidates.iter().map(Candidate::total_seconds).fold(f64::INFINITY, f64::min);
         return Unmet::Time { budget: time_budget.unwrap_or(f64::INFINITY), fastest };
     }
     let overflow = rejected.iter().any(|rejected| matches!(rejected.reason, Reason::Overflow { .. }));
@@ -182,28 +179,41 @@ pub(super) fn unmet(time_budget: Option<f64>, candidates: &[Candidate], rejected
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Request;
     use crate::plan::tests::{request, unit};
     use crate::plan::{Goal, plan};
     use crate::rows::{Rows, SparseRows};
+    use crate::spec::Polynomial;
 
     #[test]
     fn exact_expansions_are_counted() {
-        let same = |dim, degree, coef0| exact_features(&InputDims::Same(dim), Polynomial { degree, gamma: 1.0, coef0 });
+        let count = |inputs: &InputDims, degree, coef0| {
+            exact_features(inputs, &Polynomial { degree, gamma: 1.0, coef0 }.into())
+        };
+        let same = |dim, degree, coef0| count(&InputDims::Same(dim), degree, coef0);
         assert_eq!(same(3, 2, 0.0), Some(6)); // x², y², z², xy, xz, yz
         assert_eq!(same(3, 2, 1.0), Some(10)); // and x, y, z, 1
         assert_eq!(same(1, 7, 0.0), Some(1));
         assert_eq!(same(64, 3, 0.0), Some(45_760));
         assert_eq!(same(1000, 100, 0.0), None);
         let distinct = InputDims::Distinct(vec![3, 4]);
-        assert_eq!(exact_features(&distinct, Polynomial { degree: 2, gamma: 1.0, coef0: 0.0 }), Some(12));
-        assert_eq!(exact_features(&distinct, Polynomial { degree: 2, gamma: 1.0, coef0: 1.0 }), Some(20));
+        assert_eq!(count(&distinct, 2, 0.0), Some(12));
+        assert_eq!(count(&distinct, 2, 1.0), Some(20));
+        assert_eq!(exact_features(&InputDims::Same(3), &Kernel::Gaussian { length_scale: 1.0 }), None);
     }
 
+    /// Where all monomials are few, they are the recommendation, not a remark beside another one.
     #[test]
     fn small_expansions_need_no_sketch() {
         let x = unit(50, 3, 0.0);
         let plan = plan(&request(2, 3, Goal::Features(64)), &[Rows::new(&x, 50, 3).unwrap().into()], |_| {}).unwrap();
-        assert!(plan.remarks.contains(&Remark::Exact { features: 6 }), "{:?}", plan.remarks);
+        let best = plan.best().unwrap();
+        assert_eq!((best.spec.method, best.spec.features), (Method::Exact, 6), "{plan}");
+        // They are no choice where they are more than was asked for.
+        let few = crate::plan::plan(&request(2, 3, Goal::Features(4)), &[Rows::new(&x, 50, 3).unwrap().into()], |_| {});
+        let few = few.unwrap();
+        let rejected = few.rejected.iter().find(|rejected| rejected.method == Method::Exact).unwrap();
+        assert_eq!(rejected.reason, Reason::TooManyFeatures { most: 4 });
     }
 
     /// Two kinds of rows, each with one large coordinate, nearly orthogonal and with opposite signs.

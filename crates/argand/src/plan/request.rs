@@ -2,8 +2,9 @@
 
 use super::candidates::candidates;
 use crate::error::{Argument, Error};
+use crate::fit::Aim;
 use crate::map::DEFAULT_MEMORY_LIMIT;
-use crate::spec::{Base, Field, InputDims, Method, Polynomial, Spec};
+use crate::spec::{Base, Field, InputDims, Kernel, Method, Spec};
 use crate::theory::Sampling;
 
 /// The goal of a plan.
@@ -13,20 +14,26 @@ pub enum Goal {
     Error(f64),
     /// The lowest error with this many features.
     Features(usize),
+    /// The lowest error within this many seconds, for features and fit together.
+    Time(f64),
 }
 
 /// The input of a plan: kernel, goal, methods and limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// The kernel to approximate.
-    pub kernel: Polynomial,
+    pub kernel: Kernel,
     /// The input tables.
     pub inputs: InputDims,
-    /// A target error or a number of features.
+    /// A target error, a number of features or a time.
     pub goal: Goal,
     /// Methods to choose from.
     pub methods: Vec<Method>,
-    /// The most seconds for the features of a million rows.
+    /// What `maclaurin-` methods share their features for.
+    pub aim: Aim,
+    /// The number of rows whose features are computed and fitted; by default those of the population.
+    pub rows: Option<usize>,
+    /// The most seconds for the features of these rows and a fit on them.
     pub time_budget: Option<f64>,
     /// The most bytes for a sketch.
     pub memory_limit: u64,
@@ -44,12 +51,15 @@ impl Request {
 
     /// All methods worth considering, no budgets, and a sample that plans in seconds.
     #[must_use]
-    pub fn new(kernel: Polynomial, inputs: InputDims, goal: Goal) -> Self {
+    pub fn new(kernel: impl Into<Kernel>, inputs: InputDims, goal: Goal) -> Self {
+        let kernel = kernel.into();
         Self {
-            methods: candidates(kernel.degree),
+            methods: candidates(&kernel, &inputs),
             kernel,
             inputs,
             goal,
+            aim: Aim::Kernel,
+            rows: None,
             time_budget: None,
             memory_limit: DEFAULT_MEMORY_LIMIT,
             max_features: Self::DEFAULT_MAX_FEATURES,
@@ -72,11 +82,15 @@ impl Request {
             }
             _ => {}
         }
+        self.kernel.validate()?;
+        if self.rows == Some(0) {
+            return Err(Error::invalid(Argument::Rows, "at least 1", 0));
+        }
         if self.max_features < 2 {
             return Err(Error::invalid(Argument::MaxFeatures, "at least 2", self.max_features));
         }
-        if let Some(budget) = self.time_budget.filter(|budget| !(*budget > 0.0 && budget.is_finite())) {
-            return Err(Error::invalid(Argument::TimeBudget, "a positive number of seconds per million rows", budget));
+        if let Some(budget) = self.seconds().filter(|budget| !(*budget > 0.0 && budget.is_finite())) {
+            return Err(Error::invalid(Argument::TimeBudget, "a positive number of seconds", budget));
         }
         if self.methods.is_empty() {
             return Err(Error::invalid(Argument::Methods, "at least one", 0));
@@ -94,15 +108,24 @@ impl Request {
         }
     }
 
-    /// The sketch of a method for this request.
+    /// The most seconds, as the goal or beside it.
+    pub(super) fn seconds(&self) -> Option<f64> {
+        if let Goal::Time(seconds) = self.goal { Some(seconds) } else { self.time_budget }
+    }
+
+    /// The sketch of a method for this request, not fitted yet; all monomials are as many as they are.
     pub(super) fn spec(&self, method: Method, features: usize) -> Spec {
-        let Self { kernel, ref inputs, seed, .. } = *self;
-        Spec::new(inputs.clone()).with_kernel(kernel).with_features(features).with_method(method).with_seed(seed)
+        let Self { ref kernel, ref inputs, seed, .. } = *self;
+        let spec = Spec::new(inputs.clone()).with_kernel(kernel.clone()).with_method(method).with_seed(seed);
+        let features = spec.exact_features().unwrap_or(features);
+        spec.with_features(features)
     }
 
     /// A sketch whose method adds no conditions.
     pub(super) fn plain_spec(&self, features: usize) -> Spec {
-        self.spec(Method::flat(Base::Gaussian, Field::Real), features)
+        let polynomial = self.kernel.polynomial().is_some();
+        let plain = if polynomial { Method::flat(Base::Gaussian, Field::Real) } else { Method::Nystrom };
+        self.spec(plain, features)
     }
 
     /// The methods to choose from, each once.
@@ -123,6 +146,7 @@ mod tests {
     use crate::plan::plan;
     use crate::plan::tests::request;
     use crate::rows::Rows;
+    use crate::spec::Polynomial;
 
     #[test]
     fn wrong_requests_name_the_argument() {
@@ -148,8 +172,20 @@ mod tests {
             (request(2, 3, Goal::Features(8)), Argument::Input(None)),
             (request(2, 2, Goal::Features(1 << 40)), Argument::Features),
             (
-                Request { kernel: Polynomial { degree: 2, gamma: 0.0, coef0: 0.0 }, ..good.clone() },
+                Request { kernel: Polynomial { degree: 2, gamma: 0.0, coef0: 0.0 }.into(), ..good.clone() },
                 Argument::Input(None),
+            ),
+            (Request { rows: Some(0), ..good.clone() }, Argument::Rows),
+            (request(2, 2, Goal::Time(0.0)), Argument::TimeBudget),
+            (request(2, 2, Goal::Time(f64::INFINITY)), Argument::TimeBudget),
+            (Request { kernel: Kernel::Gaussian { length_scale: 0.0 }, ..good.clone() }, Argument::LengthScale),
+            (
+                Request {
+                    kernel: Kernel::Gaussian { length_scale: 1.0 },
+                    methods: methods(&["gaussian", "exact"]),
+                    ..good.clone()
+                },
+                Argument::Method,
             ),
         ] {
             let error = plan(&wrong, &inputs, |_| {}).unwrap_err();

@@ -5,7 +5,7 @@ use super::remarks::Remark;
 use crate::error::{Argument, Error};
 use crate::rows::Input;
 use crate::scalar::Scalar;
-use crate::spec::Polynomial;
+use crate::spec::{Kernel, Polynomial};
 use crate::theory::choose_rows;
 use crate::theory::variance::power;
 
@@ -14,7 +14,7 @@ const ROWS: usize = 4096;
 
 /// The scale of k(x, x).
 pub(super) struct Scale {
-    kernel: Polynomial,
+    kernel: Kernel,
     /// The median of ‖x‖², the geometric mean over the tables.
     squared_norm: f64,
     median: f64,
@@ -27,7 +27,6 @@ pub(super) struct Scale {
 
 impl Scale {
     pub(super) fn of<T: Scalar>(request: &Request, inputs: &[Input<'_, T>]) -> Self {
-        let Polynomial { degree, gamma, coef0 } = request.kernel;
         let rows = choose_rows(inputs[0].rows(), ROWS, request.sampling.seed);
         let norms: Vec<Vec<f64>> =
             inputs.iter().map(|input| rows.iter().map(|&row| squared_norm(input, row)).collect()).collect();
@@ -37,9 +36,12 @@ impl Scale {
             sorted[sorted.len() / 2]
         };
         let kernels: Vec<f64> = (0..rows.len())
-            .map(|row| {
-                let factors = norms.iter().map(|norms| gamma * norms[row] + coef0);
-                if inputs.len() == 1 { power(factors.product(), degree) } else { factors.product() }
+            .map(|row| match &request.kernel {
+                Kernel::Polynomial(Polynomial { degree, gamma, coef0 }) => {
+                    let factors = norms.iter().map(|norms| gamma * norms[row] + coef0);
+                    if inputs.len() == 1 { power(factors.product(), *degree) } else { factors.product() }
+                }
+                kernel => kernel.value(norms[0][row], 2.0 * norms[0][row]),
             })
             .collect();
         let logarithms = norms.iter().map(|norms| median(norms).max(f64::MIN_POSITIVE).ln());
@@ -48,7 +50,7 @@ impl Scale {
         let largest_rows = squares.len().div_ceil(100);
         let total: f64 = squares.iter().sum();
         Self {
-            kernel: request.kernel,
+            kernel: request.kernel.clone(),
             squared_norm: (logarithms.sum::<f64>() / norms.len() as f64).exp(),
             median: median(&kernels),
             largest: squares[0].sqrt(),
@@ -73,8 +75,9 @@ impl Scale {
 
     pub(super) fn remarks(&self) -> Vec<Remark> {
         let mut remarks = Vec::new();
-        let Polynomial { degree, gamma, coef0 } = self.kernel;
-        if !(1e-4..=1e4).contains(&self.median) {
+        if let Kernel::Polynomial(Polynomial { degree, gamma, coef0 }) = self.kernel
+            && !(1e-4..=1e4).contains(&self.median)
+        {
             remarks.push(Remark::Scale {
                 kernel: self.median,
                 degree,
@@ -114,7 +117,7 @@ mod tests {
     /// The remarks about 50 rows of 3 numbers.
     fn said(x: &[f64], coef0: f64) -> Vec<Remark> {
         let kernel = Polynomial { degree: 3, gamma: 1.0, coef0 };
-        let request = Request { kernel, ..request(3, 3, Goal::Features(8)) };
+        let request = Request { kernel: kernel.into(), ..request(3, 3, Goal::Features(8)) };
         Scale::of(&request, &[Rows::new(x, 50, 3).unwrap().into()]).remarks()
     }
 

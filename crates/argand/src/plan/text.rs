@@ -25,6 +25,7 @@ impl fmt::Display for Reason {
             Self::NotUnitNorm => f.write_str("needs rows of unit norm"),
             Self::Overflow { dtype } => write!(f, "its features overflow {dtype}"),
             Self::TooManyFeatures { most } => write!(f, "needs more than {most} features"),
+            Self::TooSlow { seconds } => write!(f, "takes {}", in_words(*seconds)),
             Self::Missed { features } => write!(f, "misses the target with up to {features} features, measured"),
         }
     }
@@ -56,10 +57,6 @@ impl fmt::Display for Remark {
                  sample may miss them. Scale the rows to unit norm.",
                 100.0 * share
             ),
-            Self::Exact { features } => write!(
-                f,
-                "The exact polynomial expansion has only {features} features: use it instead of a sketch, without any error."
-            ),
             Self::Biased(method) => write!(
                 f,
                 "{method} is biased: with more features its error stays above its bias. It needs rows of unit norm, always."
@@ -72,7 +69,7 @@ impl fmt::Display for Remark {
             Self::Sparse { stored, columns, sparse: (sparse, fast), dense: (dense, slow) } => write!(
                 f,
                 "The rows are sparse ({stored:.1} of {columns} numbers on average): {sparse} costs by non-zeros and takes {fast:.1} s \
-                 per million rows, {dense} {slow:.1} s."
+                 for its features, {dense} {slow:.1} s."
             ),
         }
     }
@@ -85,7 +82,7 @@ impl fmt::Display for Unmet {
             Self::Scale => f.write_str("no method can be used before the data are scaled"),
             Self::Goal => f.write_str("no method reaches the goal: allow a larger error, more features or more memory"),
             Self::Time { budget, fastest } => {
-                write!(f, "no method keeps within {budget} s per million rows; the fastest takes {fastest:.2} s")
+                write!(f, "no method keeps within {budget} s; the fastest takes {}", in_words(*fastest))
             }
         }
     }
@@ -104,11 +101,14 @@ impl fmt::Display for Plan {
         self.write_table(f)?;
         self.write_legend(f)?;
         if let Some(best) = self.best() {
-            let why = match self.goal {
-                Goal::Error(target) => format!("the shortest time to an error of {target}"),
-                Goal::Features(features) => {
-                    format!("the fastest within 5 % of the lowest error with {features} features")
+            let why = match (self.goal, best.validation) {
+                (Goal::Time(seconds), Some(_)) => format!("the lowest validation error within {seconds} s"),
+                (_, Some(_)) => "the fastest within one standard error of the lowest validation error".to_owned(),
+                (Goal::Error(target), None) => format!("the shortest time to an error of {target}"),
+                (Goal::Features(features), None) => {
+                    format!("the fastest within 5 % of the lowest median error with {features} features")
                 }
+                (Goal::Time(seconds), None) => format!("the lowest median error within {seconds} s"),
             };
             let spec = &best.spec;
             writeln!(f, "\nRecommended: {} with {} features, {why}.", spec.method, spec.features)?;
@@ -133,11 +133,20 @@ impl Plan {
         let methods = self.candidates.iter().map(|candidate| candidate.spec.method);
         let methods = methods.chain(self.rejected.iter().map(|rejected| rejected.method));
         let width = methods.map(|method| method.to_string().len()).max().unwrap_or(0);
+        let judged = self.candidates.iter().any(|candidate| candidate.validation.is_some());
         if !self.candidates.is_empty() {
             writeln!(
                 f,
-                "  {:<width$} {:>8}   {:<18} {:>11} {:>10}   {:>9}",
-                "method", "features", "predicted error", "features/M", "fit/M", "memory"
+                "  {:<width$} {:>8}   {:>6}  {:<18} {:>9}  {:>9} {:>9}   {:>9}{}",
+                "method",
+                "features",
+                "median",
+                "predicted error",
+                "total",
+                "features",
+                "fit",
+                "memory",
+                if judged { "   validation error" } else { "" }
             )?;
         }
         for (place, candidate) in self.candidates.iter().enumerate() {
@@ -145,15 +154,20 @@ impl Plan {
             let mark = if self.recommended == Ok(place) { '*' } else { ' ' };
             let measured = if error.source == Source::ClosedForm { ' ' } else { 'm' };
             let late = if candidate.in_time { ' ' } else { '!' };
+            let validation = candidate.validation.map_or(String::new(), |validation| {
+                format!("   {:.4} +- {:.4}", validation.error, 1.96 * validation.standard_error)
+            });
             writeln!(
                 f,
-                "{mark} {:<width$} {:>8}   {:.4} +- {:.4} {measured}  {:>11}{late}{:>10}   {:>9}",
+                "{mark} {:<width$} {:>8}   {:.4}  {:.4} +- {:.4} {measured} {:>9}{late} {:>9} {:>9}   {:>9}{validation}",
                 spec.method,
                 spec.features,
+                error.median,
                 error.relative,
                 1.96 * error.standard_error,
-                seconds(candidate.feature_seconds),
-                seconds(candidate.fit_seconds),
+                in_words(candidate.total_seconds()),
+                in_words(candidate.feature_seconds),
+                in_words(candidate.fit_seconds),
                 bytes(candidate.memory_bytes),
             )?;
         }
@@ -170,7 +184,7 @@ impl Plan {
         };
         writeln!(
             f,
-            "\nError: relative, of the whole kernel matrix, root mean square over sketches with a 95 % interval; a typical sketch is better."
+            "\nError: relative, of the whole kernel matrix; the median over sketches, and the root mean square with a 95 % interval."
         )?;
         if let Some(rows) = rows_behind(true) {
             writeln!(f, "From the closed form on {rows} random rows")?;
@@ -181,15 +195,27 @@ impl Plan {
         let late = self.candidates.iter().any(|candidate| !candidate.in_time);
         writeln!(
             f,
-            "Time per million rows on this machine: for the features, and for a least-squares fit on them (D x D sums).{}",
+            "Time for {} rows on this machine: in total, for the features, and for a least-squares fit on them (D x D sums).{}",
+            self.rows,
             if late { " ! over the budget." } else { "" },
-        )
+        )?;
+        let mut judged = self.candidates.iter().filter_map(|candidate| candidate.validation);
+        if let Some(first) = judged.next() {
+            let fewest = judged.map(|of| of.training_rows).fold(first.training_rows, usize::min);
+            writeln!(
+                f,
+                "Validation: the best of every kind, fitted to {fewest} rows or more and judged on {} others, with a 95 % interval.",
+                first.rows
+            )?;
+        }
+        Ok(())
     }
 }
 
 /// A number of seconds in two or three digits.
-fn seconds(seconds: f64) -> String {
+fn in_words(seconds: f64) -> String {
     match seconds {
+        0.0..0.0995 => format!("{:.1} ms", 1e3 * seconds),
         0.0..0.995 => format!("{seconds:.2} s"),
         0.995..99.5 => format!("{seconds:.1} s"),
         _ => format!("{seconds:.0} s"),
@@ -209,22 +235,26 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Rejected;
+    use crate::plan::{Rejected, Validation};
     use crate::spec::{Base, Field, Method, Spec};
     use crate::theory::ExpectedError;
 
     fn plan() -> Plan {
         let candidate = |name: &str, source, in_time| Candidate {
             spec: Spec::polynomial(16).with_features(256).with_method(name.parse().unwrap()),
-            error: ExpectedError { relative: 0.0498, standard_error: 1e-4, median: 0.0498, rows: 512, source },
+            error: ExpectedError { relative: 0.0498, standard_error: 1e-4, median: 0.0401, rows: 512, source },
+            map_seconds: 0.01,
             feature_seconds: 0.73,
             fit_seconds: 117.4,
             memory_bytes: 68_200,
             in_time,
+            validation: None,
         };
         let measured = Source::MonteCarlo { sketches: 96 };
         Plan {
             goal: Goal::Features(256),
+            rows: 60_000,
+            time_budget: None,
             candidates: vec![
                 candidate("ctr-product-srht", Source::ClosedForm, true),
                 candidate("chain-ctr-product-srht", measured, false),
@@ -233,28 +263,42 @@ mod tests {
             rejected: vec![Rejected { method: Method::Spherical, reason: Reason::NotUnitNorm }],
             exact_features: Some(136),
             opposed_pairs: 0.0,
-            remarks: vec![Remark::Exact { features: 136 }],
+            remarks: vec![Remark::Outliers { share: 0.66 }],
         }
     }
 
     #[test]
     fn a_plan_prints_as_a_table() {
         let expected = "\
-Note: The exact polynomial expansion has only 136 features: use it instead of a sketch, without any error.
+Note: The data need scaling: the largest hundredth of the rows makes up 66 % of the kernel matrix, and of the error; a sample may miss them. Scale the rows to unit norm.
 
-  method                 features   predicted error     features/M      fit/M      memory
-* ctr-product-srht            256   0.0498 +- 0.0002         0.73 s      117 s     68.2 kB
-  chain-ctr-product-srht      256   0.0498 +- 0.0002 m       0.73 s!     117 s     68.2 kB
+  method                 features   median  predicted error        total   features       fit      memory
+* ctr-product-srht            256   0.0401  0.0498 +- 0.0002       118 s     0.73 s     117 s     68.2 kB
+  chain-ctr-product-srht      256   0.0401  0.0498 +- 0.0002 m     118 s!    0.73 s     117 s     68.2 kB
   srf                    needs rows of unit norm
 
-Error: relative, of the whole kernel matrix, root mean square over sketches with a 95 % interval; a typical sketch is better.
+Error: relative, of the whole kernel matrix; the median over sketches, and the root mean square with a 95 % interval.
 From the closed form on 512 random rows
 m: no closed form is known, measured on sketches of 512 random rows
-Time per million rows on this machine: for the features, and for a least-squares fit on them (D x D sums). ! over the budget.
+Time for 60000 rows on this machine: in total, for the features, and for a least-squares fit on them (D x D sums). ! over the budget.
 
-Recommended: ctr-product-srht with 256 features, the fastest within 5 % of the lowest error with 256 features.
+Recommended: ctr-product-srht with 256 features, the fastest within 5 % of the lowest median error with 256 features.
 ";
         assert_eq!(plan().to_string(), expected);
+    }
+
+    #[test]
+    fn validation_errors_are_columns_of_their_own() {
+        let mut plan = Plan { goal: Goal::Time(200.0), remarks: vec![], ..plan() };
+        plan.candidates[1].validation =
+            Some(Validation { error: 0.0312, standard_error: 0.001, training_rows: 4096, rows: 5904 });
+        let text = plan.to_string();
+        assert!(text.contains("  memory   validation error\n"), "{text}");
+        assert!(text.contains("  68.2 kB   0.0312 +- 0.0020\n"), "{text}");
+        assert!(text.contains("fitted to 4096 rows or more and judged on 5904 others"), "{text}");
+        assert!(text.contains("the lowest median error within 200 s."), "{text}");
+        plan.recommended = Ok(1);
+        assert!(plan.to_string().contains("chain-ctr-product-srht with 256 features, the lowest validation error"));
     }
 
     #[test]
@@ -276,18 +320,18 @@ Recommended: ctr-product-srht with 256 features, the fastest within 5 % of the l
             (Remark::RealWins { real, ctr, opposed_pairs: 0.25 }, "rademacher beats ctr-rademacher on"),
             (
                 Remark::Sparse { stored: 10.0, columns: 50_000, sparse: (tensor, 1.25), dense: (ctr, 20.0) },
-                "(10.0 of 50000 numbers on average): tensor-sketch costs by non-zeros and takes 1.2 s per million rows, ctr-rademacher 20.0 s.",
+                "(10.0 of 50000 numbers on average): tensor-sketch costs by non-zeros and takes 1.2 s for its features, ctr-rademacher 20.0 s.",
             ),
         ] {
             assert!(remark.to_string().contains(words), "{remark}");
         }
         let late = Unmet::Time { budget: 2.0, fastest: 3.0 };
-        assert_eq!(late.to_string(), "no method keeps within 2 s per million rows; the fastest takes 3.00 s");
+        assert_eq!(late.to_string(), "no method keeps within 2 s; the fastest takes 3.0 s");
     }
 
     #[test]
     fn times_and_sizes_are_short() {
-        assert_eq!([0.004, 0.994, 0.996, 99.4, 99.6].map(seconds), ["0.00 s", "0.99 s", "1.0 s", "99.4 s", "100 s"]);
+        assert_eq!([0.004, 0.994, 0.996, 99.4, 99.6].map(in_words), ["4.0 ms", "0.99 s", "1.0 s", "99.4 s", "100 s"]);
         assert_eq!([999, 1000, 2_500_000, 3 << 30].map(bytes), ["999 bytes", "1.0 kB", "2.5 MB", "3.2 GB"]);
     }
 }

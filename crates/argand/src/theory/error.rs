@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::pairs::{RowSums, Sample, check, choose_rows, inner_products};
+use super::pairs::{RowSums, Sample, centre, check, choose_rows, inner_products};
 use super::variance::{Formula, PairStatistics};
 use crate::error::{Argument, Error};
 use crate::map::FeatureMap;
@@ -40,7 +40,7 @@ pub struct ExpectedError {
     /// Its standard error: 0 if exact, otherwise due to the choice of rows and sketches.
     pub standard_error: f64,
     /// The median over sketches: half of them are better. [`expected_error`] measures it on sketches with other seeds, 15 of them beside a closed form; it is
-    /// the root mean square where one sketch takes more than 16 MiB, and in plans for a target error.
+    /// the root mean square where one sketch takes more than 16 MiB.
     pub median: f64,
     /// The number of rows examined.
     pub rows: usize,
@@ -185,9 +185,11 @@ impl<T: Scalar> Predictor<T> {
             let chosen = choose_rows(total, rows, sampling.seed);
             inputs.iter().map(|input| OwnedRows::take(input, &chosen)).collect()
         };
+        // That of all rows, as a fit has it.
+        let centre = centre(spec, inputs);
         let sample_of = |rows: &[OwnedRows<T>]| {
             let views: Vec<_> = rows.iter().map(OwnedRows::view).collect();
-            Sample::new(spec, &views)
+            Sample::around(spec, &views, centre.as_deref())
         };
         let measured = take(sampling.measured_rows);
         Ok(Self {

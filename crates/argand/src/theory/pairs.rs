@@ -146,12 +146,12 @@ pub(crate) struct RowSums {
 impl Sample {
     /// The inputs must fit the spec and be finite.
     pub(super) fn new<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Self {
-        // Distances are more accurate, and statistics those of a Maclaurin sum, with the rows around their centre.
-        let centre = spec.kernel.radial().and_then(|_| match &spec.fit {
-            Some(Fit::Maclaurin(allocation)) => allocation.centre.clone(),
-            _ => inputs.first().and_then(mean),
-        });
-        Self { lift: spec.kernel.lift(), ..Self::centred(spec, inputs, centre.as_deref()) }
+        Self::around(spec, inputs, centre(spec, inputs).as_deref())
+    }
+
+    /// Some of the rows with a given [`centre`].
+    pub(super) fn around<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], centre: Option<&[f64]>) -> Self {
+        Self { lift: spec.kernel.lift(), ..Self::centred(spec, inputs, centre) }
     }
 
     /// The same with x̃ = x, less a centre, whatever the kernel.
@@ -168,6 +168,15 @@ impl Sample {
     /// ‖x‖² of every row of the first table.
     pub(crate) fn squared_norms(&self) -> impl Iterator<Item = f64> + '_ {
         self.tables.iter().take(1).flat_map(|table| table.norms.iter().copied())
+    }
+
+    /// ⟨x, y⟩ of every pair of rows of the first table, row by row.
+    pub(crate) fn inner_products(&self) -> Vec<f64> {
+        let all = 0..self.rows;
+        self.tables.first().map_or(Vec::new(), |table| {
+            let [inner, _] = table.products(&all, &all, false);
+            inner
+        })
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -262,6 +271,15 @@ impl Sample {
         }
         total
     }
+}
+
+/// Where the origin of rows is put for a Gaussian kernel: distances are more accurate, and statistics those of a Maclaurin sum, with the rows around
+/// their centre.
+pub(super) fn centre<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Option<Vec<f64>> {
+    spec.kernel.radial().and_then(|_| match &spec.fit {
+        Some(Fit::Maclaurin(allocation)) => allocation.centre.clone(),
+        _ => inputs.first().and_then(mean),
+    })
 }
 
 /// The mean of dense rows.
