@@ -16,7 +16,7 @@ RELEASE_VENV := $(call cached,release,$(PACKAGE)/requirements-release.txt)
 TARGET = $(shell $(CARGO) metadata --format-version 1 --no-deps | $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 SITE := target/site
 # Crates in the order of their dependencies.
-CRATES := argand-fft argand-linalg argand argand-cuda argand-learn argand-paper argand-cli
+CRATES := argand-fft argand-linalg argand-figure argand argand-cuda argand-learn argand-paper argand-cli
 TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
 
 .PHONY: demo install install-python install-cli data docs test-docs test-packages test test-rust test-kernels test-python test-torch test-cluster test-gpu sanitize-gpu test-slow soundness deny fuzz kernels bench-gpu wheel bench bench-python bench-scale front study instructions figures paper clean
@@ -84,7 +84,7 @@ sanitize-gpu:
 		$$(ls -t target/debug/deps/engines-* | grep -v '\.d$$' | head -1) $(ARGS)
 
 # Times on a GPU beside PyTorch, if $(PYTHON) has it, beside the authors' code (if ARGAND_DATA names the folder with reference),
-# and beside copies of the same bytes; writes docs/gpu and docs/gpu.md. With ARGS, which may name sections (methods, backward,
+# and beside copies of the same bytes; writes docs/gpu and docs/gpu.md, and `make figures` draws them. With ARGS, which may name sections (methods, backward,
 # one-call, pooled, growth, first-call) and methods, Argand's times are printed and nothing is written.
 bench-gpu:
 ifeq ($(ARGS),)
@@ -189,7 +189,7 @@ soundness:
 		lanes:: simd:: memory:: transform::fwht projection::srht --test-threads 1
 
 # Times beside the alternatives and the limits of the machine, in one run of a few minutes. ARGS may name sections (fwht,
-# features, scaling, sparse, batches, gram, gp, shortcuts, threads) and include --docs, which writes tables and pictures to docs/.
+# features, methods, scaling, sparse, batches, gram, gp, shortcuts, threads) and include --docs, which writes tables to docs/.
 bench: $(VENV)/installed
 	ARGAND_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) bench --locked --package argand --package argand-learn -- $(ARGS)
 
@@ -244,12 +244,12 @@ $(TORCH_VENV)/installed $(CLUSTER_VENV)/installed $(DOCS_VENV)/installed $(RELEA
 paper:
 	$(CARGO) run --locked --release --quiet --package argand-cli -- reproduce all --quick
 
-# The pictures in the README and in docs/math.md.
+# All pictures in docs/, from the numbers there; that of the README is measured, in some minutes. `make test` looks at them.
 figures:
-	$(CARGO) run --locked --release --quiet --package argand-cli -- demo --rows 1000 --seeds 30 \
+	$(CARGO) run --locked --release --quiet --package argand-cli -- demo --seeds 50 \
 		--features 64,128,256,512,1024,2048 --plot docs/demo.svg \
-		--method gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-srht,ctr-product-srht
-	$(CARGO) run --locked --release --quiet --package argand-cli --example crossover docs/crossover.svg
+		--method tensor-sketch,product-srht,ctr-product-srht,hierarchical-ctr-product-srht,craft-ctr-product-srht,srf
+	$(CARGO) run --locked --release --quiet --package argand-paper --example pictures
 
 clean:
 	$(CARGO) clean

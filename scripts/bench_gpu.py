@@ -1,8 +1,7 @@
-"""Ten plain lines of PyTorch beside Argand on a GPU, and the tables and pictures of docs/gpu.md: `make bench-gpu`.
+"""Ten plain lines of PyTorch beside Argand on a GPU, and the tables of docs/gpu.md: `make bench-gpu`.
 
 `--json FILE` measures with PyTorch, eager and compiled, and writes one line of JSON for each measurement. `--render`
-makes tables and pictures of docs/gpu/argand.jsonl and docs/gpu/torch.jsonl; it needs no GPU, and matplotlib for the
-pictures only.
+makes tables of docs/gpu/argand.jsonl and docs/gpu/torch.jsonl, which `make figures` draws; it needs no GPU.
 """
 
 from __future__ import annotations
@@ -412,7 +411,7 @@ def replace(text, name, new):
 
 
 def render(docs):
-    """Tables into docs/gpu.md, pictures into docs/gpu/."""
+    """Tables into docs/gpu.md; `make figures` draws them."""
     folder = docs / "gpu"
     data = os.environ.get("ARGAND_DATA")
     if data and (authors := pathlib.Path(data) / "reference/gpu-authors.jsonl").exists():
@@ -429,7 +428,6 @@ def render(docs):
         "Milliseconds, best of up to 15 rounds. The floor is a copy, in the same run, that moves as many bytes as\n"
         f"the input and the features have together.{authors}\n\n{results.methods()}"
     )
-    draw_pictures(results, folder)
     base = f"{BASE['rows']:,} x {BASE['d']}, p = {BASE['p']}, D = {BASE['D']}"
     growth = (
         f"Milliseconds in float32; one size grows, the others are those of {base}. *PyTorch* is ten plain lines\n"
@@ -448,71 +446,6 @@ def render(docs):
     print(f"wrote {page}")
 
 
-STYLES = {
-    # Okabe and Ito's colours for the colour-blind, of those that are seen on white and on black.
-    "Argand": {"color": "#0072B2", "marker": "o", "linewidth": 2.2},
-    "PyTorch": {"color": "#D55E00", "marker": "s"},
-    "torch.compile": {"color": "#009E73", "marker": "^"},
-    "authors": {"color": "#AA5588", "marker": "D", "linestyle": "none"},
-    "copy": {"color": "#808080", "linestyle": "--"},
-}
-
-
-def draw_pictures(results, folder):
-    """One picture for each method, with a panel for each size. Without matplotlib, none."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        print("no matplotlib: pictures are left as they are; run `scripts/bench_gpu.py --render` where it is installed")
-        return
-
-    grey = "#808080"  # seen on white and on black
-    plt.rcParams.update({"font.size": 10, "lines.markersize": 4.5, "lines.linewidth": 1.6})
-    plt.rcParams.update({"svg.hashsalt": "argand", "svg.fonttype": "none"})
-    for name in ("text.", "axes.edge", "axes.label", "xtick.", "ytick.", "grid."):
-        plt.rcParams[f"{name}color"] = grey
-    for method in METHODS:
-        growth = results.growth(method)
-        figure, panels = plt.subplots(2, 2, figsize=(10, 7.5), sharey=True)
-        for panel, size in zip(panels.flat, BASE):
-            panel.set_yscale("log")
-            panel.set_xlabel({"rows": "rows", "d": "d, columns", "p": "p, degree", "D": "D, features"}[size])
-            for name, style in STYLES.items():
-                points = growth.get(name, {}).get(size, {})
-                panel.plot(list(points), list(points.values()), **style)
-            if size != "p":
-                panel.set_xscale("log", base=2)
-                ticks = sorted({value for series in growth.values() for value in series.get(size, {})})
-                panel.set_xticks(ticks, [f"{value:,}" for value in ticks], rotation=30)
-            panel.xaxis.minorticks_off()
-            panel.grid(alpha=0.25)
-            panel.spines[["top", "right"]].set_visible(False)
-        # When all panels have their lines, and with them their common limits.
-        for panel, size in zip(panels.flat, BASE):
-            label(panel, {name: list(series[size].items())[-1] for name, series in growth.items() if size in series})
-        for panel in panels[:, 0]:
-            panel.set_ylabel("milliseconds")
-        machine = next((line["name"] for line in results.argand if line["kind"] == "machine"), "")
-        base = ", ".join(f"{name} = {value:,}" for name, value in BASE.items())
-        figure.suptitle(f"{method}, float32, {machine}; not growing: {base}", fontsize=11)
-        figure.tight_layout()
-        figure.savefig(folder / f"{method}.svg", transparent=True, metadata={"Date": None})
-        plt.close(figure)
-
-
-def label(panel, ends):
-    """Names lines at the right edge, far enough from each other to be read, and lone points beside the last of them."""
-    lowest = -math.inf
-    bottom, top = (math.log10(limit) for limit in panel.get_ylim())
-    for name, (x, y) in sorted(ends.items(), key=lambda end: end[1][1]):
-        look = {"color": STYLES[name]["color"], "fontsize": 9}
-        if STYLES[name].get("linestyle") == "none":
-            panel.annotate(name, (x, y), (-4, 3), textcoords="offset points", ha="right", **look)
-        else:
-            lowest = max((math.log10(y) - bottom) / (top - bottom), lowest + 0.06)
-            panel.text(1.02, lowest, name, transform=panel.transAxes, va="center", **look)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="measure, and write the times to this file")
@@ -521,7 +454,7 @@ def main():
     )
     parser.add_argument("--rows", type=int, default=BASE["rows"], help="rows where they do not grow")
     parser.add_argument("--seconds", type=float, default=80.0, help="begin no new measurement after this time")
-    parser.add_argument("--render", action="store_true", help="write tables and pictures from the files in docs/gpu")
+    parser.add_argument("--render", action="store_true", help="write the tables of docs/gpu.md from the files in docs/gpu")
     parser.add_argument("--docs", type=pathlib.Path, default=DOCS, help="the folder with gpu.md and gpu/")
     given = parser.parse_args()
     if not given.json and not given.render:

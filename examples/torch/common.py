@@ -1,28 +1,23 @@
-"""What the three studies share: their data, clocks, tables and pictures."""
+"""What the three studies share: their data, clocks, tables and curves."""
 
 from __future__ import annotations
 
 import argparse
+import csv
 import gzip
 import os
 import time
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import torch
 
-mpl.use("svg")
-import matplotlib.pyplot as plt
 
-COLORS = ["#0b6e99", "#d9730d", "#0f7b6c", "#ad1a72", "#6940a5", "#64473a", "#9b9a97", "#dfab01"]
-
-
-def arguments(description: str, picture: str) -> argparse.ArgumentParser:
+def arguments(description: str, curves: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--data", type=Path, help="folder of the data sets; by default $ARGAND_DATA/data or data/")
-    parser.add_argument("--svg", type=Path, default=Path(picture), help="where to write the picture")
+    parser.add_argument("--csv", type=Path, default=Path(curves), help="where to write the curves")
     parser.add_argument("--small", action="store_true", help="a reduced size, for a look on any computer")
     return parser
 
@@ -100,15 +95,10 @@ def machine(device: str) -> str:
     return f"{name}, PyTorch {torch.__version__}"
 
 
-def panels(count: int) -> tuple[plt.Figure, list[plt.Axes]]:
-    figure, axes = plt.subplots(1, count, figsize=(4.6 * count, 3.4), layout="constrained", squeeze=False)
-    for axis in axes[0]:
-        axis.grid(alpha=0.3)
-        axis.spines[["top", "right"]].set_visible(False)
-    return figure, list(axes[0])
-
-
-def save(figure: plt.Figure, path: Path) -> None:
-    mpl.rcParams["svg.hashsalt"] = "argand"
-    figure.savefig(path, metadata={"Date": None})
-    print(f"{path} shows it.")
+def save(path: Path, header: list[str], rows: list[list[str]]) -> None:
+    """Curves as CSV; `make figures` draws those in docs/."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+    print(f"{path} has the curves.")

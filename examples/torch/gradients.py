@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import torch
 from argand.torch import GradientSketch
-from common import COLORS, Memory, arguments, data_set, images, machine, now, panels, print_table, save
+from common import Memory, arguments, data_set, images, machine, now, print_table, save
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
@@ -143,7 +143,7 @@ def costs(model: nn.Module, x: Tensor, y: Tensor, numbers: int, device: str) -> 
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], "gradients.svg")
+    parser = arguments(__doc__.splitlines()[0], "gradients.csv")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--depth", type=int, default=3)
     parser.add_argument("--samples", type=int, default=150)
@@ -204,15 +204,13 @@ def main() -> None:
     rows = costs(model, test_x[: options.batch], test_y[: options.batch], size, device)
     print_table(["", "ms", "MB, PyTorch", "MB, Argand beside"], rows)
 
-    figure, (axis,) = panels(1)
-    for color, method in zip(COLORS, METHODS):
-        means = [sum(errors[name, method, n] for name in layers) / len(layers) for n in options.sizes]
-        axis.loglog(options.sizes, means, "o-", color=color, label=method)
-    axis.set(xlabel="numbers a layer", ylabel="relative error, mean over layers")
-    axis.set_xticks(options.sizes, [str(size) for size in options.sizes])
-    axis.minorticks_off()
-    axis.legend(fontsize=8)
-    save(figure, options.svg)
+    means = {
+        (method, n): sum(errors[name, method, n] for name in layers) / len(layers)
+        for method in METHODS
+        for n in options.sizes
+    }
+    rows = [[str(n), *(f"{means[method, n]:.5f}" for method in METHODS)] for n in options.sizes]
+    save(options.csv, ["numbers a layer", *METHODS], rows)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import math
 import numpy as np
 import torch
 from argand.torch import PolynomialSketch, signed_sqrt
-from common import COLORS, arguments, data_set, machine, now, panels, print_table, save
+from common import arguments, data_set, machine, now, print_table, save
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
@@ -115,7 +115,7 @@ def train(model: nn.Module, data: list[Tensor], options, device: str) -> list[tu
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], "online.svg")
+    parser = arguments(__doc__.splitlines()[0], "online.csv")
     parser.add_argument("--features", type=int, default=4096)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch", type=int, default=32)
@@ -151,15 +151,12 @@ def main() -> None:
         table.append([label, f"{early[2]:.2f}", f"{accuracy:.2f}", f"{seconds:.2f}", f"{1e6 * seconds / steps:.0f}"])
     print_table(["", "accuracy after half an epoch, %", "at the end, %", "seconds", "µs per step"], table)
 
-    figure, axes = panels(2)
-    for axis, column, label in zip(axes, (0, 1), ("rows seen", "seconds of training")):
-        for (name, eager), history in found.items():
-            values = [h[column] for h in history], [h[2] for h in history]
-            style = {"linestyle": "--" if eager else "-", "color": COLORS[METHODS.index(name)]}
-            axis.plot(*values, label=f"{name}{', plain PyTorch' if eager else ''}", **style)
-        axis.set(xlabel=label, ylabel="test accuracy, %")
-    axes[1].legend(fontsize=8)
-    save(figure, options.svg)
+    rows = [
+        [name, "plain PyTorch" if eager else "Argand", str(seen), f"{seconds:.3f}", f"{accuracy:.2f}"]
+        for (name, eager), history in found.items()
+        for seen, seconds, accuracy in history
+    ]
+    save(options.csv, ["method", "code", "rows", "seconds", "accuracy"], rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import torch
 from argand.torch import CompactBilinearPooling, signed_sqrt
-from common import COLORS, Memory, arguments, data_set, images, machine, now, panels, print_table, save
+from common import Memory, arguments, data_set, images, machine, now, print_table, save
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
@@ -40,7 +40,7 @@ def network(channels: int, head: nn.Module, width: int) -> nn.Sequential:
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], "pooling.svg")
+    parser = arguments(__doc__.splitlines()[0], "pooling.csv")
     parser.add_argument("--channels", type=int, default=128)
     parser.add_argument("--features", type=int, default=2048)
     parser.add_argument("--epochs", type=int, default=8)
@@ -103,14 +103,13 @@ def main() -> None:
         table,
     )
 
-    figure, (axis,) = panels(1)
-    for color, (name, histories) in zip(COLORS, curves.items()):
-        for history in histories:
-            label = name if history is histories[0] else None
-            axis.plot(range(1, len(history) + 1), history, color=color, label=label)
-    axis.set(xlabel="epoch", ylabel="test accuracy, %")
-    axis.legend(fontsize=8)
-    save(figure, options.svg)
+    rows = [
+        [name, str(seed), str(epoch), f"{accuracy:.2f}"]
+        for name, histories in curves.items()
+        for seed, history in enumerate(histories)
+        for epoch, accuracy in enumerate(history, 1)
+    ]
+    save(options.csv, ["head", "seed", "epoch", "accuracy"], rows)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use argand::theory::kernel_error;
 use argand::{FeatureMap, Method, Rows, RowsMut, Spec};
-use argand_paper::figure::{Figure, Panel, Scale, Series, Style};
+use argand_figure::{Figure, Panel, Scale, Series, Style, highlighted, key};
 use argand_paper::{Dataset, Part};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::info::kernel;
@@ -83,13 +84,24 @@ fn digits(digits: &Part, rows: usize) -> Vec<f32> {
 }
 
 /// One line of the table.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, PartialEq)]
 struct Measurement {
     method: Method,
     features: usize,
-    mean: f64,
-    deviation: f64,
+    /// One for each seed.
+    errors: Vec<f64>,
     milliseconds: f64,
+}
+
+impl Measurement {
+    fn mean(&self) -> f64 {
+        self.errors.iter().sum::<f64>() / self.errors.len() as f64
+    }
+
+    fn deviation(&self) -> f64 {
+        let squares: f64 = self.errors.iter().map(|error| (error - self.mean()).powi(2)).sum();
+        if self.errors.len() > 1 { (squares / (self.errors.len() as f64 - 1.0)).sqrt() } else { 0.0 }
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -123,11 +135,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             Ok(spec)
         })
         .collect::<Result<Vec<_>, Failure>>()?;
+    let Some(first) = specs.first() else { return Ok(()) };
     let picture = arguments.plot.as_deref().map(AtomicFile::create).transpose()?;
     let measured = on_threads(arguments.threads, || measure_all(arguments, data.to_learn_from(), &specs))??;
-    if let (Some(mut file), Some(path), Some(spec)) = (picture, &arguments.plot, specs.first()) {
-        let title = format!("{} on {} handwritten digits", kernel(spec), arguments.rows);
-        let svg = figure(title, &measured).svg().map_err(|error| Failure::Other(error.to_string()))?;
+    print(&conclusion(arguments.degree, &measured))?;
+    if let (Some(mut file), Some(path)) = (picture, &arguments.plot) {
+        let svg = figure(first, arguments, &measured).svg();
         file.write_all(svg.as_bytes()).map_err(|error| Failure::io(path, "write", &error))?;
         file.commit()?;
     }
@@ -135,20 +148,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Error over features, one line per method.
-fn figure(title: String, measured: &[Measurement]) -> Figure {
-    let series = measured.chunk_by(|a, b| a.method == b.method).map(|lines| Series {
-        name: lines[0].method.to_string(),
-        style: Style::of(lines[0].method),
-        points: lines.iter().map(|line| (line.features as f64, line.mean)).collect(),
+fn figure(spec: &Spec, arguments: &Arguments, measured: &[Measurement]) -> Figure {
+    let series = measured.chunk_by(|a, b| a.method == b.method).map(|lines| {
+        let points = lines.iter().map(|line| (line.features as f64, line.mean()));
+        let series = Series::new(lines[0].method.to_string(), Style::of(lines[0].method), points);
+        // A single sketch has no scatter.
+        let root = (arguments.seeds as f64).sqrt();
+        if arguments.seeds > 1 { series.with_bars(lines.iter().map(|line| line.deviation() / root)) } else { series }
     });
-    let panel = Panel {
-        title: title.clone(),
-        x_label: "features D".to_owned(),
-        y_label: "relative Frobenius error".to_owned(),
-        scales: [Scale::Doubling, Scale::Logarithmic],
-        series: series.collect(),
-    };
-    Figure { name: "demo".to_owned(), caption: title, columns: 1, panels: vec![panel] }
+    let panel = Panel::new(
+        "Lower is better: error of the kernel matrix",
+        ["features D", &format!("relative error of {} on {} digits", kernel(spec), arguments.rows)],
+        [Scale::Doubling, Scale::Logarithmic],
+        highlighted(series.collect()),
+    );
+    let bars = if arguments.seeds > 1 { " Bars are standard errors." } else { "" };
+    let note = format!("Means of {} sketches.{bars} {}", arguments.seeds, key(&panel.series));
+    Figure { name: "demo".to_owned(), caption: String::new(), columns: 1, panels: vec![panel], note }
 }
 
 fn measure_all(arguments: &Arguments, part: &Part, specs: &[Spec]) -> Result<Vec<Measurement>, Failure> {
@@ -167,26 +183,26 @@ fn measure_all(arguments: &Arguments, part: &Part, specs: &[Spec]) -> Result<Vec
         "relative error",
         "time",
     ))?;
-    let mut measured = Vec::with_capacity(specs.len());
-    let mut previous = first.method;
+    let style = ProgressStyle::with_template("measuring {wide_msg} {pos}/{len} [{bar:20}]").ok();
+    let bar = ProgressBar::new(specs.len() as u64).with_style(style.unwrap_or_else(ProgressStyle::default_bar));
+    let mut measured: Vec<Measurement> = Vec::with_capacity(specs.len());
     for spec in specs {
+        bar.set_message(format!("{}, {} features", spec.method, spec.features));
         let line = measure(spec, &data, arguments.seeds)?;
-        if line.method != previous {
-            print("\n")?;
-            previous = line.method;
-        }
-        print(&format!(
-            "{:<30} {:>8}   {:.4} +- {:<9.4}   {:>6.2} ms\n",
-            line.method, line.features, line.mean, line.deviation, line.milliseconds
-        ))?;
+        let gap = if measured.last().is_some_and(|last| last.method != line.method) { "\n" } else { "" };
+        let text = format!(
+            "{gap}{:<30} {:>8}   {:.4} +- {:<9.4}   {:>6.2} ms\n",
+            line.method.to_string(),
+            line.features,
+            line.mean(),
+            line.deviation(),
+            line.milliseconds
+        );
+        bar.suspend(|| print(&text))?;
+        bar.inc(1);
         measured.push(line);
     }
-    if let Some(most) = measured.iter().map(|line| line.features).max() {
-        let at_most = measured.iter().filter(|line| line.features == most);
-        if let Some(best) = at_most.min_by(|a, b| a.mean.total_cmp(&b.mean)) {
-            print(&format!("\nLowest error with {most} features: {} ({:.4}).\n", best.method, best.mean))?;
-        }
-    }
+    bar.finish_and_clear();
     Ok(measured)
 }
 
@@ -207,11 +223,60 @@ fn measure(spec: &Spec, data: &[f32], seeds: u64) -> Result<Measurement, Failure
         let features = Rows::new(&features, rows, spec.features).map_err(wrong)?;
         errors.push(kernel_error(spec, &inputs, features).map_err(wrong)?);
     }
-    let count = errors.len() as f64;
-    let mean = errors.iter().sum::<f64>() / count;
-    let squares = errors.iter().map(|error| (error - mean).powi(2)).sum::<f64>();
-    let deviation = if errors.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
-    Ok(Measurement { method: spec.method, features: spec.features, mean, deviation, milliseconds: fastest })
+    Ok(Measurement { method: spec.method, features: spec.features, errors, milliseconds: fastest })
+}
+
+/// What the table says, and what to do with it.
+fn conclusion(degree: usize, measured: &[Measurement]) -> String {
+    let Some(most) = measured.iter().map(|line| line.features).max() else { return String::new() };
+    let largest: Vec<&Measurement> = measured.iter().filter(|line| line.features == most).collect();
+    let mut text = String::from("\nWhat this means\n");
+    for (method, same) in coinciding(measured) {
+        text.push_str(&format!("  {same} is the same sketch as {method} at degree {degree}.\n"));
+    }
+    let say = |line: &Measurement| format!("{} ({:.4}, {:.2} ms)", line.method, line.mean(), line.milliseconds);
+    let best = largest.iter().min_by(|a, b| a.mean().total_cmp(&b.mean()));
+    let fastest = largest.iter().min_by(|a, b| a.milliseconds.total_cmp(&b.milliseconds));
+    if let (Some(best), Some(fastest)) = (best, fastest) {
+        text.push_str(&format!(
+            "  With {most} features the lowest error is that of {}: entries of the kernel matrix are off\n  \
+             by {:.1} % of their root mean square. The fastest is {}.\n",
+            say(best),
+            100.0 * best.mean(),
+            say(fastest)
+        ));
+    }
+    let find = |name: &str| largest.iter().find(|line| line.method.to_string() == name);
+    if let (Some(ours), Some(theirs)) = (find("ctr-product-srht"), find("tensor-sketch")) {
+        text.push_str(&format!(
+            "  The default, {}, has {:.2} of the error of {},\n  \
+             which is scikit-learn's PolynomialCountSketch, in {:.2} of the time.\n",
+            say(ours),
+            ours.mean() / theirs.mean(),
+            say(theirs),
+            ours.milliseconds / theirs.milliseconds
+        ));
+    }
+    let biased = if find("srf").is_some() { "; that of srf stops falling at its bias" } else { "" };
+    text.push_str(&format!("  Four times the features halve an error{biased}.\n"));
+    text.push_str(
+        "\nWhat to try next\n  \
+         argand plan your.csv --degree 3 --target-error 0.05   which method and how many features, for your rows\n  \
+         argand demo --degree 7 --plot error.svg               a higher degree, where trees and CRAFT pay, and a picture\n",
+    );
+    text
+}
+
+/// Pairs of methods that gave the same errors, all of them: an earlier one, and one that coincides with it.
+fn coinciding(measured: &[Measurement]) -> Vec<(Method, Method)> {
+    let methods: Vec<&[Measurement]> = measured.chunk_by(|a, b| a.method == b.method).collect();
+    let errors = |lines: &[Measurement]| lines.iter().map(|line| line.errors.clone()).collect::<Vec<_>>();
+    (1..methods.len())
+        .filter_map(|at| {
+            let first = methods[..at].iter().find(|earlier| errors(earlier) == errors(methods[at]))?;
+            Some((first[0].method, methods[at][0].method))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -226,17 +291,52 @@ mod tests {
         assert!(digits(data.to_learn_from(), data.rows()).chunks_exact(64).all(|row| (norm(row) - 1.0).abs() < 1e-5));
     }
 
+    fn line(method: &str, features: usize, errors: &[f64]) -> Measurement {
+        Measurement { method: method.parse().unwrap(), features, errors: errors.to_vec(), milliseconds: 1.0 }
+    }
+
+    fn spec() -> Spec {
+        Spec::polynomial(64).with_degree(2)
+    }
+
     #[test]
-    fn every_method_is_in_the_legend() {
-        let line =
-            |method: Method, features, mean| Measurement { method, features, mean, deviation: 0.0, milliseconds: 1.0 };
-        let methods: Vec<Method> = METHODS.split(',').map(|name| name.parse().unwrap()).collect();
-        let measured: Vec<_> =
-            methods.iter().flat_map(|&method| [line(method, 64, 0.2), line(method, 256, 0.1)]).collect();
-        let svg = figure("a title".to_owned(), &measured).svg().unwrap();
-        assert!(svg.starts_with("<svg") && svg.contains("a title"));
+    fn every_method_is_in_the_picture() {
+        let methods: Vec<&str> = METHODS.split(',').collect();
+        let measured: Vec<_> = (methods.iter())
+            .flat_map(|method| [line(method, 64, &[0.2, 0.3]), line(method, 256, &[0.1, 0.2])])
+            .collect();
+        let arguments = Arguments {
+            degree: 2,
+            features: vec![64, 256],
+            method: Vec::new(),
+            seeds: 2,
+            rows: 10,
+            threads: None,
+            plot: None,
+        };
+        let svg = figure(&spec(), &arguments, &measured).svg();
+        assert!(svg.starts_with("<svg") && svg.contains("Means of 2 sketches"));
         for method in methods {
-            assert!(svg.contains(&method.to_string()), "{method}");
+            assert!(svg.contains(&format!("<title>{method}</title>")), "{method}");
         }
+    }
+
+    #[test]
+    fn the_conclusion_says_which_methods_coincide_and_what_the_numbers_mean() {
+        let measured = [
+            line("ctr-product-srht", 64, &[0.2, 0.3]),
+            line("ctr-product-srht", 256, &[0.1, 0.1]),
+            line("tensor-sketch", 64, &[0.2, 0.3]),
+            line("tensor-sketch", 256, &[0.2, 0.2]),
+            line("chain-ctr-product-srht", 64, &[0.2, 0.3]),
+            line("chain-ctr-product-srht", 256, &[0.1, 0.1]),
+        ];
+        let text = conclusion(2, &measured);
+        assert_eq!(text.matches("is the same sketch as").count(), 1, "{text}");
+        assert!(text.contains("chain-ctr-product-srht is the same sketch as ctr-product-srht at degree 2."), "{text}");
+        assert!(text.contains("With 256 features the lowest error is that of ctr-product-srht (0.1000"), "{text}");
+        assert!(text.contains("has 0.50 of the error of tensor-sketch"), "{text}");
+        assert!(text.contains("argand plan your.csv"), "{text}");
+        assert_eq!(conclusion(2, &[]), "");
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use argand::fit::{Aim, Allocation, Fit};
 use argand::plan::{Candidate, Goal, Plan, Request};
 use argand::{Argument, Error, Kernel, Method, OwnedRows, Polynomial, Rows, Spec};
+use argand_figure::{Figure, Mark, Panel, Scale, Series, Style};
 use argand_learn::{FEWEST_LABELLED_ROWS, Labels, Recipe, fit_finalists};
-use argand_paper::figure::{Figure, Mark, Panel, Scale, Series, Style};
 use indicatif::{HumanCount, ProgressBar};
 
 use crate::dataset::{Classes, Dataset, LabelSource, Part, Task};
@@ -68,6 +68,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
 
+    /// Write the plan as a page for a browser: charts of every method at several numbers of features, to pick and copy from.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+
     /// Write a picture of error over total time, as SVG.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -103,6 +107,7 @@ Examples:
   argand plan train.npy --degree 3 --time-budget 10 --rows 1000000
   argand plan train.csv --labels class --scaling unit --kernel gaussian --length-scale 0.7 --time-budget 60 --plot plan.svg
   argand plan train.npy --degree 3 --target-error 0.05 --save-spec sketch.json --json > plan.json
+  argand plan train.csv --target-error 0.05 --report plan.html    charts of every method, in a browser
   argand plan image.npy text.npy --target-error 0.1               two inputs: their tensor product
 
 The predicted error is the root mean square over sketches; half of them have less than the median error.";
@@ -136,6 +141,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             output::check_free(option, path, arguments.inputs.iter())?;
         }
     }
+    if let Some(path) = arguments.report.as_deref() {
+        let others = arguments.inputs.iter().chain(&arguments.save_spec).chain(&arguments.plot);
+        output::check_free("--report", path, others)?;
+    }
+    let report_file = arguments.report.as_deref().map(AtomicFile::create).transpose()?;
     let spec_file = arguments.save_spec.as_deref().map(AtomicFile::create).transpose()?;
     let picture = arguments.plot.as_deref().map(AtomicFile::create).transpose()?;
     let sample = match labels {
@@ -151,10 +161,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     request.sampling.population = Some(sample.total);
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(Duration::from_millis(100));
-    let plan = on_threads(arguments.threads, || planned(arguments, &request, &recipe, &sample, &spinner));
+    let plans = on_threads(arguments.threads, || {
+        let plan = planned(arguments, &request, &recipe, &sample, &spinner)?;
+        let others = if report_file.is_some() { other_sizes(&request, &plan) } else { Vec::new() };
+        let make = |request: &Request| planned(arguments, request, &recipe, &sample, &spinner);
+        let others = others.iter().map(make).collect::<Result<Vec<Plan>, Error>>()?;
+        Ok((plan, others))
+    });
     spinner.finish_and_clear();
     let files = || inputs::names(&arguments.inputs);
-    let plan = plan?.map_err(|error| match error {
+    let (plan, others) = plans?.map_err(|error| match error {
         Error::Overflow { .. } => Failure::Input(format!(
             "{}: the kernel of these rows overflows; scale them to unit norm, or use a smaller --gamma",
             files()
@@ -165,20 +181,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         other => Failure::argument(&other),
     })?;
     if let (Some(mut file), Some(path)) = (picture, &arguments.plot) {
-        let svg = figure(&plan, &recipe.spec).svg().map_err(|error| Failure::Other(error.to_string()))?;
+        let svg = figure(&plan, &recipe.spec).svg();
         file.write_all(svg.as_bytes()).map_err(|error| Failure::io(path, "write", &error))?;
+        file.commit()?;
+    }
+    let columns: Vec<String> = request.inputs.as_slice().iter().map(usize::to_string).collect();
+    let about = format!(
+        "Kernel {} on {} rows x {} columns",
+        crate::info::kernel(&recipe.spec),
+        HumanCount(sample.total as u64),
+        columns.join(" + "),
+    );
+    if let (Some(mut file), Some(path)) = (report_file, arguments.report.as_deref()) {
+        let plans: Vec<String> = std::iter::once(&plan).chain(&others).map(Plan::to_json).collect();
+        let of_spec =
+            |spec: &str| Spec::from_json(spec).map_or_else(|error| error.to_string(), |spec| command(&spec, arguments));
+        let page = argand_figure::plan_page(&plans.iter().map(String::as_str).collect::<Vec<_>>(), &about, of_spec);
+        let page = page.map_err(Failure::Other)?;
+        let written = file.write_all(page.as_bytes()).and_then(|()| file.flush());
+        written.map_err(|error| Failure::io(path, "write", &error))?;
         file.commit()?;
     }
     if arguments.json {
         print(&plan.to_json())?;
     } else {
-        let columns: Vec<String> = request.inputs.as_slice().iter().map(usize::to_string).collect();
-        let mut text = format!(
-            "Kernel {} on {} rows x {} columns\n\n{plan}",
-            crate::info::kernel(&recipe.spec),
-            HumanCount(sample.total as u64),
-            columns.join(" + "),
-        );
+        let mut text = format!("{about}\n\n{plan}");
         if let Some(best) = plan.best() {
             let _ = writeln!(text, "  {}", command(&best.spec, arguments));
         }
@@ -250,26 +277,36 @@ fn figure(plan: &Plan, spec: &Spec) -> Figure {
         let points = plan.candidates.iter().enumerate().filter_map(|(place, candidate)| {
             let (method, best) = (candidate.spec.method, plan.recommended == Ok(place));
             let star = if best { ", recommended" } else { "" };
-            Some(Series {
-                name: format!("{method}, {} features{star}", candidate.spec.features),
-                style: Style { mark: if best { Mark::Triangle } else { Mark::Dot }, ..Style::numbered(place) },
-                points: vec![(candidate.total_seconds(), error(candidate)?)],
-            })
+            let style = Style { mark: if best { Mark::Triangle } else { Mark::Dot }, ..Style::numbered(place) };
+            let name = format!("{method}, {} features{star}", candidate.spec.features);
+            Some(Series::new(name, style, [(candidate.total_seconds(), error(candidate)?)]))
         });
-        Panel {
-            title: String::new(),
-            x_label: format!("seconds for features and fit of {} rows", plan.rows),
-            y_label: y_label.to_owned(),
-            scales: [Scale::Logarithmic, Scale::Logarithmic],
-            series: points.collect(),
-        }
+        let x_label = format!("seconds for features and fit of {} rows", plan.rows);
+        let kernel = crate::info::kernel(spec);
+        Panel::new(&kernel, [&x_label, y_label], [Scale::Logarithmic, Scale::Logarithmic], points.collect())
     };
     let mut panels = vec![panel("median error of the kernel matrix", &|candidate| Some(candidate.error.median))];
     if plan.candidates.iter().any(|candidate| candidate.validation.is_some()) {
         panels.push(panel("validation error", &|candidate| candidate.validation.map(|of| of.error)));
     }
     let caption = format!("{}: error over total time", crate::info::kernel(spec));
-    Figure { name: "plan".to_owned(), caption, columns: panels.len(), panels }
+    Figure { name: "plan".to_owned(), caption, columns: panels.len(), panels, note: String::new() }
+}
+
+/// Requests for the methods of a plan with other numbers of features, for charts: from a quarter of the recommended number to twice as many.
+fn other_sizes(request: &Request, plan: &Plan) -> Vec<Request> {
+    let Some(middle) = plan.best().or(plan.candidates.first()).map(|candidate| candidate.spec.features) else {
+        return Vec::new();
+    };
+    let methods: Vec<Method> = plan.candidates.iter().map(|candidate| candidate.spec.method).collect();
+    let sizes = [middle / 4, middle / 2, middle, middle.saturating_mul(2)].map(|size| size.next_multiple_of(2));
+    let of_size = |size: usize| {
+        let mut request = request.clone();
+        (request.goal, request.methods) = (Goal::Features(size), methods.clone());
+        request
+    };
+    let wanted = sizes.into_iter().filter(|&size| size > 0 && request.goal != Goal::Features(size));
+    wanted.map(of_size).filter(|request| request.validate().is_ok()).collect()
 }
 
 /// The command that applies a spec.

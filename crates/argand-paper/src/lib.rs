@@ -4,10 +4,10 @@
 //! [`Settings`] and a [`Progress`]; all output goes to one folder.
 
 pub mod data;
-pub mod figure;
 mod files;
 mod items;
 mod outcome;
+mod png;
 mod reference;
 mod span;
 pub mod temporary;
@@ -149,13 +149,16 @@ impl Context<'_> {
         self.settings.out.join(format!("{item}.csv"))
     }
 
-    /// Writes the numbers of an item and reads them back, so that what is shown is what the file holds.
+    /// Writes the numbers of an item and reads them back, so that what is shown is what the file holds. Where nothing is to run, the
+    /// file of an earlier run is enough.
     fn recorded<R: Serialize + DeserializeOwned>(&self, item: &str, records: &[R]) -> Result<Vec<R>, Error> {
-        if records.is_empty() {
+        let path = self.csv(item);
+        if !records.is_empty() {
+            files::write_csv(&path, records)?;
+        } else if !self.settings.finished_only || !path.exists() {
             return Err(Error::Unfinished(item.to_owned()));
         }
-        files::write_csv(&self.csv(item), records)?;
-        files::read_csv(&self.csv(item))
+        files::read_csv(&path)
     }
 }
 

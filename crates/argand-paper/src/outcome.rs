@@ -4,9 +4,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use argand_figure::Figure;
 use serde::{Deserialize, Serialize};
 
-use crate::figure::Figure;
 use crate::{Error, files};
 
 /// Whether a claim of the paper holds here.
@@ -113,9 +113,9 @@ impl Outcome {
 
     /// Draws a figure into the folder and adds it.
     pub(crate) fn draw(&mut self, folder: &Path, figure: &Figure) -> Result<(), Error> {
-        let svg = figure.svg()?;
+        let svg = figure.svg();
         files::write(&folder.join(format!("{}.svg", figure.name)), svg.as_bytes())?;
-        files::write(&folder.join(format!("{}.png", figure.name)), &crate::figure::png(&svg)?)?;
+        files::write(&folder.join(format!("{}.png", figure.name)), &crate::png::png(&svg)?)?;
         self.pictures.push(Picture { file: figure.name.clone(), caption: figure.caption.clone() });
         Ok(())
     }

@@ -24,7 +24,7 @@ mod _argand {
     use crate::sketch::{Sketch, exact_features, fit_spec, spec};
     #[pymodule_export]
     use crate::theory::{
-        advantage, expected_error, guarantee, kernel_error, moment_constant, moments, plan, spectral_error,
+        advantage, expected_error, guarantee, kernel_error, moment_constant, moments, plan, plan_html, spectral_error,
         statistical_dimension,
     };
 }

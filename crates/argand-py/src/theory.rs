@@ -176,6 +176,13 @@ pub(crate) fn kernel_error(
     in_precision_of!(&tables, measure(py, spec, &tables, features, threads))
 }
 
+/// A plan, given as JSON, as HTML to embed in a notebook.
+#[pyfunction]
+pub(crate) fn plan_html(plan: &str, about: &str) -> PyResult<String> {
+    let command = |_: &str| "argand transform x.npy -o z.npy --spec sketch.json".to_owned();
+    argand_figure::plan_fragment(&[plan], about, command).map_err(PyValueError::new_err)
+}
+
 /// The plan for a sample of `population` rows with the kernel and tables of a spec: as JSON, as text, and why nothing is recommended, if so.
 /// With labels, classes in uint32 or a table of float64, its finalists are fitted.
 #[pyfunction]

@@ -1,5 +1,7 @@
 """Theory and plans."""
 
+import re
+
 import argand
 import numpy as np
 import pytest
@@ -204,3 +206,17 @@ def test_a_plan_that_fails(X):
     assert repr(plan).startswith(f"Note: {plan.notes[-1]}")
     with pytest.raises(ValueError, match="no method reaches the goal"):
         plan.best
+
+
+def test_a_plan_shows_itself_in_a_notebook():
+    x = np.abs(np.random.default_rng(0).normal(size=(100, 6)))
+    plan = argand.plan(x, degree=2, n_components=64, methods=["ctr-product-srht", "tensor-sketch"])
+    html = plan._repr_html_()
+    assert html.count("<details") == len(plan.candidates) == 2
+    for candidate in plan.candidates:
+        assert f"<b>{candidate.method}</b>" in html
+    assert "http" not in html.replace("http://www.w3.org/2000/svg", "")
+    # What it says in Python makes the same sketch.
+    line = re.search(r"<pre>(argand\.PolynomialSketch.*?)</pre>", html).group(1).replace("&quot;", '"')
+    features = eval(line).fit_transform(x)
+    np.testing.assert_array_equal(features, plan.candidates[0].sketch().fit_transform(x))

@@ -9,6 +9,7 @@ mod kernels;
 mod leftovers;
 mod manual;
 mod models;
+mod plan_page;
 mod plans;
 mod refusals;
 mod reliability;

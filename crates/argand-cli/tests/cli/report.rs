@@ -11,22 +11,22 @@ use serde_json::Value;
 
 /// A way of viewing the page.
 #[derive(Clone, Copy)]
-struct View {
-    name: &'static str,
-    width: u32,
-    dark: bool,
+pub struct View {
+    pub name: &'static str,
+    pub width: u32,
+    pub dark: bool,
 }
 
-const DESKTOP: View = View { name: "desktop", width: 1200, dark: false };
-const PHONE: View = View { name: "phone", width: 390, dark: false };
-const PHONE_AT_NIGHT: View = View { name: "phone-dark", width: 390, dark: true };
+pub const DESKTOP: View = View { name: "desktop", width: 1200, dark: false };
+pub const PHONE: View = View { name: "phone", width: 390, dark: false };
+pub const PHONE_AT_NIGHT: View = View { name: "phone-dark", width: 390, dark: true };
 
 /// A file name that would be markup if not escaped.
 const TABLE: &str = "<i>mine&co";
 
 #[test]
 fn the_report_looks_right() {
-    let Some(browser) = Browser::find() else {
+    let Some(browser) = Browser::find(FRAME) else {
         eprintln!("NOT RUN: the report was not looked at, for want of a browser: `apt-get install chromium`");
         return;
     };
@@ -182,18 +182,21 @@ fn faults(seen: &Value, view: View) -> Vec<String> {
     faults
 }
 
-/// Headless Chromium.
-struct Browser(&'static str);
+/// Headless Chromium, and a page that frames the page to look at and writes what it sees.
+pub struct Browser {
+    program: &'static str,
+    frame: &'static str,
+}
 
 impl Browser {
-    fn find() -> Option<Self> {
+    pub fn find(frame: &'static str) -> Option<Self> {
         let works =
             |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
-        ["chromium", "chromium-browser", "google-chrome"].iter().find(works).map(|name| Self(name))
+        ["chromium", "chromium-browser", "google-chrome"].iter().find(works).map(|program| Self { program, frame })
     }
 
     /// Opens the page in a frame as wide as the screen (windows have a minimum width) and returns the findings.
-    fn look(&self, folder: &Path, page: &str, view: View) -> Value {
+    pub fn look(&self, folder: &Path, page: &str, view: View) -> Value {
         let dom = self.open(folder, page, view, 800, "--dump-dom");
         let found = dom.split_once("<pre id=\"seen\">").and_then(|(_, rest)| rest.split_once("</pre>"));
         assert!(found.is_some(), "{page} was not measured: {dom}");
@@ -208,7 +211,7 @@ impl Browser {
     }
 
     /// A screenshot of the whole page.
-    fn photograph(&self, folder: &Path, page: &str, view: View, seen: &Value) -> PathBuf {
+    pub fn photograph(&self, folder: &Path, page: &str, view: View, seen: &Value) -> PathBuf {
         let file = folder.join(format!("{}.png", view.name));
         let height = u32::try_from(seen["height"].as_u64().unwrap()).unwrap();
         self.open(folder, page, view, height, &format!("--screenshot={}", file.display()));
@@ -217,11 +220,11 @@ impl Browser {
 
     /// The output of the browser.
     fn open(&self, folder: &Path, page: &str, view: View, height: u32, action: &str) -> String {
-        let frame = FRAME.replace("PAGE", page).replace("WIDTH", &view.width.to_string());
+        let frame = self.frame.replace("PAGE", page).replace("WIDTH", &view.width.to_string());
         fs::write(folder.join("frame.html"), frame).unwrap();
         let profile = tempfile::tempdir().unwrap();
         let printed = profile.path().join("printed");
-        let mut browser = Command::new(self.0)
+        let mut browser = Command::new(self.program)
             // The test may run as root, in a container, and without network.
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
             .args(["--disable-background-networking", "--disable-component-update", "--disable-extensions"])
@@ -248,7 +251,7 @@ impl Browser {
             }
             thread::sleep(Duration::from_millis(20));
         };
-        assert!(status.success(), "{} {action}: {status}", self.0);
+        assert!(status.success(), "{} {action}: {status}", self.program);
         fs::remove_file(folder.join("frame.html")).unwrap();
         fs::read_to_string(printed).unwrap()
     }

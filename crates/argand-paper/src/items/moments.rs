@@ -1,10 +1,10 @@
 //! The constants C_t of the moment bounds.
 
 use argand::theory::moments::moment_constant;
-use argand::{Base, Field};
+use argand::{Base, Field, Method};
+use argand_figure::{Figure, Mark, Panel, Scale, Series, Style};
 use serde::{Deserialize, Serialize};
 
-use crate::figure::{Figure, Panel, Scale, Series, Style};
 use crate::outcome::{Agreement, Outcome};
 use crate::{Context, Error};
 
@@ -51,18 +51,14 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
     let about = "C_t of Lemma 3.1: the bound on the t-th absolute moment of one projection. For complex Rademacher weights the paper has \
                  a closed form at even t and interpolates between them.";
     let mut outcome = Outcome::new(NAME, TITLE, about.to_owned());
-    let panel = |title: &str, of: [fn(&Record) -> f64; 3]| Panel {
-        title: title.to_owned(),
-        x_label: "t".to_owned(),
-        y_label: title.to_owned(),
-        scales: [Scale::Linear; 2],
-        series: (["real", "complex Gaussian", "complex Rademacher"].into_iter().zip(of).enumerate())
-            .map(|(index, (name, of))| Series {
-                name: name.to_owned(),
-                style: Style { dashed: index == 2, ..Style::numbered([1, 0, 2][index]) },
-                points: records.iter().map(|record| (record.t, of(record))).collect(),
-            })
-            .collect(),
+    let looks = [(Base::Gaussian, Field::Real), (Base::Gaussian, Field::Complex), (Base::Rademacher, Field::Complex)];
+    let panel = |title: &str, y_label: &str, of: [fn(&Record) -> f64; 3]| {
+        let names = ["real", "complex Gaussian", "complex Rademacher"].into_iter().zip(looks).zip(of);
+        let series = names.map(|((name, (base, field)), of)| {
+            let style = Style { mark: Mark::None, ..Style::of(Method::flat(base, field)) };
+            Series::new(name, style, records.iter().map(|record| (record.t, of(record))))
+        });
+        Panel::new(title, ["t", y_label], [Scale::Linear; 2], series.collect())
     };
     outcome.draw(
         &context.settings.out,
@@ -71,12 +67,18 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
             caption: "C_t over t, and divided by √t.".to_owned(),
             columns: 2,
             panels: vec![
-                panel("C_t", [|r| r.real, |r| r.complex_gaussian, |r| r.complex_rademacher]),
                 panel(
+                    "Bound on the t-th moment of a projection",
+                    "C_t",
+                    [|r| r.real, |r| r.complex_gaussian, |r| r.complex_rademacher],
+                ),
+                panel(
+                    "The same, over its growth",
                     "C_t / √t",
                     [|r| r.real_over_root_t, |r| r.complex_gaussian_over_root_t, |r| r.complex_rademacher_over_root_t],
                 ),
             ],
+            note: "Dashed: real weights, Gaussian and Rademacher alike. Solid: complex ones.".to_owned(),
         },
     )?;
     let at = |t: f64| records.iter().find(|record| (record.t - t).abs() < 1e-9);

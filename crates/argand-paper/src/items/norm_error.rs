@@ -1,10 +1,10 @@
 //! How far the norm of a sketch is from that of the tensor product, over the degree.
 
 use argand::{FeatureMap, Method, Polynomial, Rows, Spec};
+use argand_figure::{Figure, Panel, Scale, Series, key};
 use serde::{Deserialize, Serialize};
 
 use super::mean_and_deviation;
-use crate::figure::{Figure, Panel, Scale, Series};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
 use crate::{Context, Error};
@@ -95,19 +95,20 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
         let of_method = records.iter().filter(|record| record.method == name);
         Series::of_method(name, of_method.map(|record| (record.p as f64, record.mean_error)))
     });
+    let series: Vec<Series> = series.collect();
     outcome.draw(
         &context.settings.out,
         &Figure {
             name: NAME.to_owned(),
             caption: format!("Mean error of the squared norm, {ROWS} rows."),
             columns: 1,
-            panels: vec![Panel {
-                title: format!("d = {DIM}, {ROWS} rows"),
-                x_label: "degree p".to_owned(),
-                y_label: "mean | |Sx|² - |x|² |".to_owned(),
-                scales: [Scale::Linear, Scale::Logarithmic],
-                series: series.collect(),
-            }],
+            note: key(&series),
+            panels: vec![Panel::new(
+                "Error of a squared norm of 1",
+                ["degree p", &format!("mean of | |Sx|² − 1 |, {ROWS} features")],
+                [Scale::Linear, Scale::Logarithmic],
+                series,
+            )],
         },
     )?;
     let find =
@@ -121,22 +122,66 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
                 Some((degree, ratio, ratio * (relative(real) + relative(complex)).sqrt()))
             })
             .collect();
-        let text: Vec<String> = (ratios.iter())
-            .filter(|(degree, ..)| [1, 2, 3, 5, 7, 10].contains(degree))
-            .map(|(degree, ratio, error)| format!("p = {degree}: {ratio:.2} ± {error:.2}"))
-            .collect();
-        // Below 1 for every p ≥ 2, and falling from p = 2 to 7.
-        let mut tested: Vec<(f64, f64)> =
-            ratios.iter().filter(|(degree, ..)| *degree >= 2).map(|(_, ratio, error)| (ratio - 1.0, *error)).collect();
-        let at = |degree: usize| ratios.iter().find(|(of, ..)| *of == degree);
-        if let (Some((_, low, low_error)), Some((_, high, high_error))) = (at(2), at(7)) {
-            tested.push((high / low - 1.0, high / low * (low_error / low).hypot(high_error / high)));
-        }
+        let text: Vec<String> =
+            ratios.iter().map(|(degree, ratio, error)| format!("p = {degree}: {ratio:.2} ± {error:.2}")).collect();
+        let beyond_one = ratios.iter().filter(|(degree, ..)| *degree >= 2);
+        let below_one: Vec<(f64, f64)> = beyond_one.map(|(_, ratio, error)| (ratio - 1.0, *error)).collect();
         outcome.verdict(
-            &format!("{complex} sketches preserve norms better than {real} ones, and the more so the larger p (Fig. 1 right)."),
-            format!("{complex} over {real}, {}", text.join(", ")),
-            Agreement::of_negative(&tested),
+            &format!("{complex} sketches preserve norms better than {real} ones (Fig. 1 right)."),
+            format!("tested at every p from 2; mean errors, {complex} over {real}, {}", text.join(", ")),
+            Agreement::of_negative(&below_one),
+        );
+        let (found, agreement) = growth(&ratios);
+        outcome.verdict(
+            &format!("The gain of {complex} over {real} sketches grows with p (Fig. 1 right)."),
+            found,
+            agreement,
         );
     }
     Ok(outcome)
+}
+
+/// Whether ratios fall from every degree to the next, and up to which degree they clearly do: (degree, ratio, standard error) each.
+fn growth(ratios: &[(usize, f64, f64)]) -> (String, Agreement) {
+    let steps: Vec<(f64, f64)> = (ratios.windows(2))
+        .map(|pair| {
+            let [(_, low, low_error), (_, high, high_error)] = [pair[0], pair[1]];
+            (high / low - 1.0, high / low * (low_error / low).hypot(high_error / high))
+        })
+        .collect();
+    let clear = steps.iter().take_while(|&&step| Agreement::of_negative(&[step]) == Agreement::Agrees).count();
+    let (Some(first), Some(last), Some(end)) = (ratios.first(), ratios.last(), ratios.get(clear)) else {
+        return ("nothing to compare".to_owned(), Agreement::Open);
+    };
+    let found = if clear == steps.len() {
+        format!(
+            "the ratio falls clearly at every step from p = {} ({:.2}) to {} ({:.2})",
+            first.0, first.1, last.0, last.1
+        )
+    } else {
+        format!(
+            "the ratio falls clearly at every step from p = {} ({:.2}) to {} ({:.2}); the step after that is not clear, and at p = {} it is \
+             {:.2} ± {:.2}",
+            first.0, first.1, end.0, end.1, last.0, last.1, last.2
+        )
+    };
+    (found, Agreement::of_negative(&steps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A claim of growth holds only if every step shows it.
+    #[test]
+    fn growth_is_tested_step_by_step() {
+        let ratio = |degree: usize, ratio: f64| (degree, ratio, 0.01);
+        let (found, agreement) = growth(&[ratio(1, 1.0), ratio(2, 0.9), ratio(3, 0.8)]);
+        assert_eq!(agreement, Agreement::Agrees, "{found}");
+        let (found, agreement) = growth(&[ratio(1, 1.0), ratio(2, 0.9), ratio(3, 0.895)]);
+        assert_eq!(agreement, Agreement::Open);
+        assert!(found.contains("to 2 (0.90); the step after that is not clear, and at p = 3 it is 0.90"), "{found}");
+        assert_eq!(growth(&[ratio(1, 1.0), ratio(2, 0.9), ratio(3, 0.95)]).1, Agreement::Differs);
+        assert_eq!(growth(&[]).1, Agreement::Open);
+    }
 }

@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use crate::figure::{Parts, escape};
 use crate::outcome::{Agreement, Outcome, ShownTable, Verdict};
 use crate::{Error, ITEMS};
+use argand_figure::{Parts, escape};
 
 const ALL: [Agreement; 3] = [Agreement::Agrees, Agreement::Differs, Agreement::Open];
 
@@ -144,7 +144,7 @@ fn section(body: &mut String, folder: &Path, outcome: &Outcome) -> Result<(), Er
         let path = folder.join(format!("{}.svg", picture.file));
         let svg = fs::read_to_string(&path).map_err(|error| Error::io(&path, "read", &error))?;
         // Inline markup: text can be found and copied and takes the page's colours, and charts stack on phones.
-        let Some(Parts { columns, charts, legend }) = Parts::of(&svg) else {
+        let Some(Parts { columns, charts, note }) = Parts::of(&svg) else {
             return Err(Error::File {
                 path,
                 what: format!("was drawn by another version; reproduce {} again", outcome.name),
@@ -152,7 +152,7 @@ fn section(body: &mut String, folder: &Path, outcome: &Outcome) -> Result<(), Er
         };
         let _ = writeln!(
             body,
-            "<figure><div class=\"charts wide\" style=\"--columns: {columns}\">\n{charts}</div>\n<div class=\"legend\">\n{legend}</div>\n\
+            "<figure><div class=\"charts wide\" style=\"--columns: {columns}\">\n{charts}</div>\n{note}\n\
              <figcaption>{}</figcaption></figure>",
             prose(&picture.caption)
         );
@@ -240,7 +240,7 @@ figure { margin: 1.5rem 0 } figcaption { margin-top: .5rem }
 .wide { overflow-x: auto }
 .charts { display: grid; grid-template-columns: repeat(var(--columns), minmax(18rem, 30rem)); gap: .5rem 0 }
 .charts svg { display: block; width: 100%; height: auto }
-.legend { display: flex; flex-wrap: wrap; gap: 0 .5rem } .legend svg { display: block; max-width: 100% }
+.note { display: block; max-width: 100%; height: auto }
 figure text { fill: var(--ink) } figure [stroke='#000000'] { stroke: var(--ink) }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; overflow-wrap: normal }
 .caption { margin: 1.5rem 0 .25rem }
@@ -267,21 +267,16 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
     use super::*;
-    use crate::figure::{Figure, Panel, Scale, Series, Style};
+    use argand_figure::{Figure, Panel, Scale, Series, Style};
 
     const MARKUP: &str = "<script src=\"x\">&</script>";
     const ESCAPED: &str = "&lt;script src=&quot;x&quot;&gt;&amp;&lt;/script&gt;";
 
     fn figure(text: &str) -> Figure {
-        let series = Series { name: text.to_owned(), style: Style::numbered(0), points: vec![(0.0, 1.0), (1.0, 2.0)] };
-        let panel = Panel {
-            title: text.to_owned(),
-            x_label: text.to_owned(),
-            y_label: text.to_owned(),
-            scales: [Scale::Linear; 2],
-            series: vec![series],
-        };
-        Figure { name: "picture".to_owned(), caption: text.to_owned(), columns: 2, panels: vec![panel; 3] }
+        let series = Series::new(text, Style::numbered(0), [(0.0, 1.0), (1.0, 2.0)]);
+        let panel = Panel::new(text, [text; 2], [Scale::Linear; 2], vec![series]);
+        let [caption, note] = [text; 2].map(str::to_owned);
+        Figure { name: "picture".to_owned(), caption, columns: 2, panels: vec![panel; 3], note }
     }
 
     #[test]
@@ -298,9 +293,9 @@ mod tests {
         }
         let page = page(folder.path(), &[outcome]).unwrap();
         assert!(!page.contains("<script"));
-        // Contents 3, section 3, verdicts 6, pictures 2 × (caption, 3 charts × (4 words + 4 texts − the line's), 1 entry), tables
-        // with their captions twice and heads 2 × (2 + 2), cells 2 × (1 + 21).
-        let pictures = 2 * (1 + 3 * (4 + 3) + 1);
+        // Contents 3, section 3, verdicts 6, pictures 2 × (caption, note, 3 charts × (4 words, title and axes, line 2 and name 1; the name at
+        // its end takes two lines)), tables with their captions twice and heads 2 × (2 + 2), cells 2 × (1 + 21).
+        let pictures = 2 * (1 + 1 + 3 * (4 + 3 + 3));
         assert_eq!(page.matches(ESCAPED).count(), 3 + 3 + 6 + pictures + 8 + 44);
         assert_eq!(page.matches(" id=").count(), 1);
     }
@@ -313,12 +308,12 @@ mod tests {
         let svg = fs::read_to_string(folder.path().join("picture.svg")).unwrap();
         let parts = Parts::of(&svg).unwrap();
         assert_eq!((parts.columns, parts.charts.matches("<svg").count()), (2, 3));
-        assert_eq!(parts.legend.matches("<svg").count(), 1);
-        for part in [parts.charts, parts.legend] {
+        assert_eq!(parts.note.matches("<svg").count(), 1);
+        for part in [parts.charts, parts.note] {
             assert_eq!(part.matches("<svg").count(), part.matches("</svg>").count());
         }
         let page = page(folder.path(), &[outcome.clone()]).unwrap();
-        assert!(page.contains(parts.charts) && page.contains(parts.legend) && page.contains("--columns: 2"));
+        assert!(page.contains(parts.charts) && page.contains(parts.note) && page.contains("--columns: 2"));
 
         fs::write(folder.path().join("picture.svg"), "<svg></svg>").unwrap();
         let error = super::page(folder.path(), &[outcome.clone()]).unwrap_err().to_string();

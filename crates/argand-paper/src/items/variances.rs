@@ -2,10 +2,10 @@
 
 use argand::theory::variance::variance;
 use argand::{FeatureMap, Field, Method, Polynomial, Rows, Spec};
+use argand_figure::{Figure, Mark, Panel, Scale, Series, Stroke, Style};
 use serde::{Deserialize, Serialize};
 
 use super::methods;
-use crate::figure::{Figure, Mark, Panel, Scale, Series, Style};
 use crate::outcome::{Agreement, Outcome};
 use crate::units::{self, Sharing};
 use crate::{Context, Error};
@@ -191,33 +191,37 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
     );
     let mut outcome = Outcome::new(NAME, TITLE, about);
     let parsed = methods(&METHODS)?;
-    let panel = |title: &str, of: fn(&Record) -> (f64, f64)| Panel {
-        title: title.to_owned(),
-        x_label: "closed form".to_owned(),
-        y_label: "simulation, standard errors away".to_owned(),
-        scales: [Scale::Logarithmic, Scale::Linear],
-        series: (parsed.iter().zip(METHODS))
-            .flat_map(|(&method, name)| {
-                let points =
-                    records.iter().filter(move |record| record.method == name).map(of).filter(|point| point.0 > EXACT);
-                let style = Style {
-                    mark: if method.field() == Field::Complex { Mark::Cross } else { Mark::Dot },
-                    ..Style::of(method)
-                };
-                points.map(move |point| Series { name: name.to_owned(), style, points: vec![point] })
-            })
-            .collect(),
+    let panel = |title: &str, of: fn(&Record) -> (f64, f64)| {
+        let series = (0..).zip(parsed.iter().zip(METHODS)).map(|(row, (&method, name))| {
+            let scores = records.iter().filter(|record| record.method == name).map(of);
+            let style = Style { stroke: Stroke::None, mark: Mark::Dot, ..Style::of(method) };
+            let shown = scores.filter(|(exact, _)| exact.abs() > EXACT);
+            Series::new(name, style, shown.map(|(_, score)| (score, f64::from(row))))
+        });
+        Panel {
+            rules: [Some(0.0), None],
+            ..Panel::new(
+                title,
+                ["standard errors", "simulation minus closed form"],
+                [Scale::Linear, Scale::Named(&METHODS)],
+                series.collect(),
+            )
+        }
     };
     outcome.draw(
         &context.settings.out,
         &Figure {
             name: NAME.to_owned(),
-            caption: "Every point is one pair of rows, degree and number of features; the closed form is on a logarithmic axis, and those that are not positive are in the CSV only.".to_owned(),
+            caption: "Every dot is one pair of rows, degree and number of features.".to_owned(),
             columns: 2,
             panels: vec![
-                panel("variance", |record| (record.variance, record.variance_z)),
-                panel("pseudo-variance", |record| (record.pseudo_variance, record.pseudo_variance_z)),
+                panel("Variance", |record| (record.variance, record.variance_z)),
+                panel("Pseudo-variance", |record| (record.pseudo_variance, record.pseudo_variance_z)),
             ],
+            note: format!(
+                "Every dot is one pair of rows, degree and number of features. If the closed forms are right, one dot in 20 is more than 2 \
+                 standard errors away from 0, and none is more than {FURTHEST}."
+            ),
         },
     )?;
     let furthest = |method: &str, of: fn(&Record) -> f64| {

@@ -130,6 +130,7 @@ class Plan:
     def __init__(self, text: str, table: str, unmet: str | None) -> None:
         plan = json.loads(text)
         self._table = table.rstrip("\n")
+        self._json = text
         self._unmet = unmet
         self.target_error: float | None = plan["target_error"]
         self.target_n_components: int | None = plan["target_features"]
@@ -167,6 +168,15 @@ class Plan:
 
     def __repr__(self) -> str:
         return self._table
+
+    def _repr_html_(self) -> str:
+        """The plan in a notebook: charts and every method to pick and copy, as ``argand plan --report`` writes them."""
+        goal = (
+            f"a relative error of {self.target_error:g}" if self.target_error is not None else "the features asked for"
+        )
+        return _argand.plan_html(
+            self._json, f"{len(self.candidates)} methods for {goal}, on these rows and this machine"
+        )
 
     def plot(self, ax: Any = None) -> Any:
         """Plot error over total time, one point per candidate: of validation, where candidates were fitted, or of the

@@ -3,24 +3,22 @@
 //! `make bench`: f32, output buffer reused, best of several runs, one thread unless said otherwise. The scikit-learn
 //! and numpy columns need `ARGAND_PYTHON`, an interpreter with the packages of `crates/argand-py/requirements.txt`.
 //! Arguments: names of sections to run (default: all), of methods to measure (default: all), and `--docs` to put the
-//! tables and pictures into `docs/`. Tables are also written as CSV to `target/bench/`.
+//! tables into `docs/`. Tables are also written as CSV to `target/bench/`.
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes are small, and rounding to f32 is meant")]
 
 mod limits;
-mod plot;
 mod report;
 mod rivals;
 
 use std::fmt;
-use std::fs;
 use std::hint::black_box;
 
 use argand::rng::{Purpose, Stream};
 use argand::transform::fwht;
-use argand::{FeatureMap, Rows, RowsMut, SparseRows, Spec};
+use argand::{FeatureMap, Field, Method, Rows, RowsMut, SparseRows, Spec};
+use cpu_time::ThreadTime;
 use limits::Limits;
-use plot::Panel;
 use report::{METHODS, ROUNDS, Report, Table, best, data, digits, goal, in_rounds};
 use rivals::Rivals;
 
@@ -218,6 +216,59 @@ fn show_features(report: &Report, limits: &Limits, rivals: &mut Option<Rivals>) 
     report.table("goals", "The same as ratios, with their goals (✓ met, ✗ missed)", &goals);
 }
 
+/// Every sketch beside scikit-learn's, in processor time: it tells more on a machine that others use.
+fn show_methods(report: &Report, rivals: &mut Option<Rivals>) {
+    const SIZES: [Shape; 2] = [shape(1000, 784, 3, 2048), shape(1000, 784, 7, 2048)];
+    let theirs = SIZES.map(|size| rivals.as_mut().map(|rivals| rivals.time("sklearn-processor", size)));
+    let mut header = vec!["method".to_owned()];
+    header.extend(SIZES.iter().flat_map(|size| [format!("{size}, ms"), "scikit-learn's over it".to_owned()]));
+    let mut table = Table::new(header);
+    let line = |name: &str, times: [Option<f64>; 2]| {
+        let cells = times.iter().zip(&theirs).flat_map(|(&time, &theirs)| {
+            let ratio = theirs.zip(time).map(|(theirs, time)| theirs / time);
+            [time.map_or("-".into(), ms), ratio.map_or("-".into(), digits)]
+        });
+        std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>()
+    };
+    table.push(line("PolynomialCountSketch", theirs));
+    for method in Method::products()
+        .into_iter()
+        .filter(|method| method.field != Field::Complex)
+        .map(Method::Product)
+        .chain([Method::Spherical])
+    {
+        let times = SIZES.map(|size| Some(processor_time(method, size)));
+        table.push(line(&method.to_string(), times));
+        eprintln!("{method}: done");
+    }
+    report.table("methods", "Every method, f32, one thread, processor time", &table);
+}
+
+/// Seconds of processor time for the features of one method: the least of three runs.
+fn processor_time(method: Method, Shape { rows, dim, degree, features }: Shape) -> f64 {
+    let spec = Spec::polynomial(dim)
+        .with_degree(degree)
+        .with_features(features)
+        .with_method(method)
+        .with_gamma(0.5)
+        .with_coef0(0.5);
+    let (sketch, mut out) = (spec.sketch::<f32>().expect("a valid spec"), vec![0.0; rows * features]);
+    // Rows of unit norm, which spherical features need.
+    let mut x = data(rows * dim);
+    for row in x.chunks_exact_mut(dim) {
+        let norm = row.iter().map(|value| value * value).sum::<f32>().sqrt();
+        row.iter_mut().for_each(|value| *value /= norm);
+    }
+    let mut run = || {
+        let begun = ThreadTime::now();
+        let input = Rows::new(&x, rows, dim).expect("shape").into();
+        sketch.transform_into(&[input], RowsMut::new(&mut out, rows, features).expect("shape")).expect("finite");
+        begun.elapsed().as_secs_f64()
+    };
+    run();
+    (0..3).map(|_| run()).fold(f64::INFINITY, f64::min)
+}
+
 fn show_threads(report: &Report) {
     /// Rounds: two cores are quiet together more rarely than one.
     const PAIRED: usize = 8;
@@ -249,7 +300,6 @@ fn show_scaling(report: &Report) {
     ];
     let methods = ["ctr-product-srht", "gaussian", "rademacher", "tensor-sketch"];
     let mut table = Table::new(["over", "size"].into_iter().chain(methods));
-    let mut panels = vec![];
     for (name, vary, sizes) in axes {
         let measured: Vec<[f64; 4]> = sizes
             .iter()
@@ -262,15 +312,8 @@ fn show_scaling(report: &Report) {
         for (size, times) in sizes.iter().zip(&measured) {
             table.push([name.to_owned(), size.to_string()].into_iter().chain(times.map(ms)));
         }
-        let line =
-            |at: usize| sizes.iter().zip(&measured).map(|(&size, times)| (size as f64, 1e3 * times[at])).collect();
-        let lines = methods.iter().enumerate().map(|(at, method)| ((*method).to_owned(), line(at))).collect();
-        panels.push(Panel { title: format!("time over {name}"), lines });
     }
     report.table("scaling", &format!("Time over each size, ms; the others stay at {BASE}"), &table);
-    let svg = plot::draw(&panels).expect("a picture");
-    let folder = report.docs.as_ref().unwrap_or(&report.csv);
-    fs::write(folder.join("scaling.svg"), svg).expect("a file");
 }
 
 fn show_sparse(report: &Report) {
@@ -349,6 +392,9 @@ fn main() {
         }
         if report.wants("features") {
             show_features(&report, &limits, &mut rivals);
+        }
+        if report.wants("methods") {
+            show_methods(&report, &mut rivals);
         }
         if report.wants("scaling") {
             show_scaling(&report);

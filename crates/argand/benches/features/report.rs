@@ -76,8 +76,8 @@ impl Table {
 }
 
 /// The sections to measure, besides the limits.
-pub(crate) const SECTIONS: [&str; 9] =
-    ["fwht", "features", "scaling", "sparse", "batches", "gram", "gp", "shortcuts", "threads"];
+pub(crate) const SECTIONS: [&str; 10] =
+    ["fwht", "features", "methods", "scaling", "sparse", "batches", "gram", "gp", "shortcuts", "threads"];
 
 /// Where results go.
 pub(crate) struct Report {

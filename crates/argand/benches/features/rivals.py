@@ -59,17 +59,18 @@ def gemm(x, _, features):
     return lambda: np.matmul(x, w, out=out)
 
 
-rivals = {"sklearn": sklearn, "numpy": numpy, "numpy-ctr": numpy_ctr, "gemm": gemm}
+rivals = {"sklearn": sklearn, "sklearn-processor": sklearn, "numpy": numpy, "numpy-ctr": numpy_ctr, "gemm": gemm}
 for line in sys.stdin:
     name, *sizes = line.split()
     rows, columns, degree, features = map(int, sizes)
     x = np.random.default_rng(0).random((rows, columns), dtype=np.float32) / 8
     run = rivals[name](x, degree, features)
     run()
+    clock = time.process_time if name.endswith("processor") else time.perf_counter
     best, begun, runs = float("inf"), time.perf_counter(), 0
     while runs < 3 or time.perf_counter() - begun < 0.4:
-        start = time.perf_counter()
+        start = clock()
         run()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, clock() - start)
         runs += 1
     print(1e3 * best, flush=True)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use argand::rng::StreamVersion;
 use argand::{FeatureMap, Method, Polynomial, Rows, Spec, theory};
+use argand_figure::{Figure, Panel, Scale, Series, highlighted, key};
 use argand_learn::{
     Engine, GpClassifier, GpOptions, POSTERIOR_SAMPLES, Pipeline, Recipe, Scaling, largest,
     mean_negative_log_likelihood,
@@ -17,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use self::grid::Grid;
 use super::{METHODS, half_and_half, methods};
 use crate::data::{Dataset, Part, shuffled};
-use crate::figure::{Figure, Panel, Scale, Series};
 use crate::outcome::Outcome;
 use crate::span::{self, Spanned};
 use crate::units::{self, Sharing};
@@ -137,6 +137,9 @@ fn take_earlier(context: &Context<'_>) -> Result<Vec<Record>, Error> {
         }
         other => other,
     })?;
+    if context.settings.finished_only {
+        return Ok(records);
+    }
     for record in &records {
         let unit = Unit {
             data: record.data.clone(),
@@ -258,7 +261,8 @@ fn present(context: &Context<'_>, records: &[Record]) -> Result<Outcome, Error> 
     let about = format!(
         "Relative Frobenius error of the kernel matrix on up to {KERNEL_ROWS} test rows, and test error of the closed-form classifier, \
          for the kernel (½ + ½⟨x, y⟩)^p on rows of unit norm. Means over {seeds} per cell; sets without a test set of their \
-         own are split anew by every seed, nine to one."
+         own are split anew by every seed, nine to one. Ratios are geometric means over D; a sign is clear at two standard errors, and a \
+         claim agrees if all of its ratios are clearly so."
     );
     let mut outcome = Outcome::new(NAME, TITLE, about);
     for (set, scaling) in &groups {
@@ -284,28 +288,27 @@ fn figure(grid: &Grid<'_>, set: &str, scaling: &str, records: &[Record]) -> Figu
             names.push(&record.method);
         }
     }
-    let panel = |degree: usize, what: &str, scale: Scale, of: fn(&Record) -> f64| Panel {
-        title: format!("{set}, {scaling}, p = {degree}"),
-        x_label: "features D".to_owned(),
-        y_label: what.to_owned(),
-        scales: [Scale::Doubling, scale],
-        series: (names.iter())
-            .map(|&name| {
-                let mean = |&features: &usize| {
-                    let (mean, _) = grid.mean(&(set, scaling.to_owned(), degree, features, name), of)?;
-                    Some((features as f64, mean))
-                };
-                Series::of_method(name, features.iter().filter_map(mean))
-            })
-            .collect(),
+    let panel = |degree: usize, what: &str, of: fn(&Record) -> f64| {
+        let series = names.iter().map(|&name| {
+            let mean = |&features: &usize| {
+                let (mean, _) = grid.mean(&(set, scaling.to_owned(), degree, features, name), of)?;
+                Some((features as f64, mean))
+            };
+            Series::of_method(name, features.iter().filter_map(mean))
+        });
+        let shown: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
+        let title = format!("{set}, {scaling}, p = {degree}");
+        Panel::new(&title, ["features D", what], [Scale::Doubling, Scale::Logarithmic], highlighted(shown))
     };
-    let kernel = degrees.iter().map(|&degree| panel(degree, "relative Frobenius error", Scale::Logarithmic, KERNEL));
-    let test = degrees.iter().map(|&degree| panel(degree, "test error", Scale::Logarithmic, TEST));
+    let kernel = degrees.iter().map(|&degree| panel(degree, "relative error of the kernel matrix", KERNEL));
+    let test = degrees.iter().map(|&degree| panel(degree, "test error of the classifier", TEST));
+    let panels: Vec<Panel> = kernel.chain(test).collect();
     Figure {
         name: format!("{NAME}-{set}-{scaling}"),
         caption: format!("{set}, {scaling} data: kernel errors first, then test errors."),
         columns: degrees.len(),
-        panels: kernel.chain(test).collect(),
+        note: key(panels.iter().flat_map(|panel| &panel.series)),
+        panels,
     }
 }
 
