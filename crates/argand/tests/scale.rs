@@ -109,7 +109,7 @@ fn spec(method: Method, degree: usize, count: usize) -> Spec {
         count >= 5 * needed.sketches_for_means()
     };
     let features = [64, 128, 256, 512, 1024, 2048].into_iter().find(enough).unwrap_or(64);
-    of(features).with_gamma(0.8).with_coef0(if degree % 2 == 0 { 0.2 } else { 0.0 })
+    of(features).with_gamma(0.8).with_coef0(if degree.is_multiple_of(2) { 0.2 } else { 0.0 })
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn every_sketch_has_its_mean_and_variance_at_new_seeds() {
     all.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
     eprintln!("{specs} specs, {} scores, bound {bound:.2}, worst {:?}", all.len(), &all[..3]);
     eprintln!("not judged, for want of sketches: {} specs: {}", unjudged.len(), unjudged.join(", "));
-    let wrong: Vec<_> = all.iter().filter(|(z, _)| !(z.abs() <= bound)).collect();
+    let wrong: Vec<_> = all.iter().filter(|(z, _)| z.is_nan() || z.abs() > bound).collect();
     assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
     assert!(all.len() > 2 * specs, "{} scores of {specs} specs", all.len());
 }

@@ -22,8 +22,11 @@ use crate::table::tests::Numbers;
 use crate::table::{self, Block, LabelReader, Options};
 use mutate::Shape;
 
+/// Answers some bytes, in a folder for files.
+type Answers = fn(&Path, &[u8]) -> Result<(), String>;
+
 /// What is tried: a name, which is that of its folder in the corpus; how its files are built; and what answers them.
-const TARGETS: [(&str, Shape, fn(&Path, &[u8]) -> Result<(), String>); 13] = [
+const TARGETS: [(&str, Shape, Answers); 13] = [
     ("spec", Shape::Json, spec),
     ("recipe", Shape::Json, recipe),
     ("model", Shape::Archive, model),
