@@ -206,10 +206,10 @@ bench-scale: $(CLUSTER_VENV)/installed
 	$(PYTHON) -m zipfile --extract target/bench-scale/argand-*.whl target/bench-scale/package
 	PYTHONPATH=$(CURDIR)/target/bench-scale/package $(CLUSTER_VENV)/bin/python $(PACKAGE)/benchmarks/scale.py $(ARGS)
 
-# The README's picture of test errors over time, on MNIST from `make data`. Processor time of one thread, in some minutes.
+# The numbers in the README's picture of test errors over time, on MNIST from `make data`. Processor time of one thread, in some minutes.
 front: wheel $(VENV)/installed
 	$(IN_VENV)pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/argand-*.whl
-	MPLBACKEND=agg $(IN_VENV)python scripts/front.py docs/front.csv docs/front.svg data/mnist
+	$(IN_VENV)python scripts/front.py docs/front.csv data/mnist
 
 # The maps in docs/kernels.md: beside scikit-learn's, and beside the parts they consist of. STUDY may be measure, plan, render or speed;
 # benchmarks/kernels.py says what they do.

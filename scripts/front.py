@@ -1,7 +1,8 @@
-"""The picture in the README: test error over processor time on MNIST, for a linear model and features for it.
+"""The numbers in the README's picture: test error over processor time on MNIST, for a linear model and features for it.
 
-    python scripts/front.py docs/front.csv docs/front.svg FOLDER   # with the files of MNIST that `make data` downloads
-    python scripts/front.py docs/front.csv docs/front.svg          # draws again what was measured
+    python scripts/front.py docs/front.csv FOLDER   # with the files of MNIST that `make data` downloads
+
+`make figures` draws it.
 
 Features of the kernel (½⟨x, y⟩ + ½)³, then scikit-learn's ridge regression on them, the same for all. Seconds are
 processor time on one thread: of fitting the features, of computing those of the training rows, and of the regression.
@@ -12,7 +13,6 @@ import sys
 import time
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from argand import PolynomialSketch
@@ -32,8 +32,6 @@ MAPS = {
         **KERNEL, n_components=size, random_state=0
     ),
 }
-# Where the first and the last point of each has its label, in points from it.
-LABELS = dict(zip(MAPS, [[(6, 5), (-6, -12)], [(-6, -12), (4, 8)], [(6, 5), (6, -12)]]))
 # Nyström's features of 8192 rows would take minutes.
 MOST = {"scikit-learn's Nystroem": 4096}
 
@@ -73,38 +71,7 @@ def measure(folder):
                     yield name, size, *learn(features(size), train, test)
 
 
-def draw(table, picture):
-    ax = plt.subplots(figsize=(7.5, 3.6), layout="constrained")[1]
-    for name, color, marker in zip(MAPS, ("tab:red", "tab:blue", "tab:gray"), "o^s"):
-        found = table[table["features"] == name]
-        ax.plot(found["seconds"], 100 * found["error"], color=color, marker=marker, label=name)
-        for (_, row), (right, up) in zip(found.iloc[[0, -1]].iterrows(), LABELS[name]):
-            ax.annotate(
-                f"D = {row['D']}",
-                (row["seconds"], 100 * row["error"]),
-                (right, up),
-                textcoords="offset points",
-                ha="left" if right > 0 else "right",
-                color=color,
-            )
-    error = 100 * table.loc[table["features"] == LINEAR, "error"].item()
-    ax.axhline(error, color="black", linewidth=1, linestyle=":", label=LINEAR)
-    ax.set(
-        xscale="log", yscale="log", xlabel="processor seconds for features and fit, one thread", ylabel="test error, %"
-    )
-    ax.set_title(f"Handwritten digits, {ROWS:,} to learn from: lower left is better", loc="left")
-    ax.set_yticks([2, 3, 5, 10, 15], [2, 3, 5, 10, 15])
-    ax.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
-    ax.minorticks_off()
-    ax.margins(0.12, 0.12)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, loc="lower left")
-    plt.savefig(picture, metadata={"Date": None})
-
-
 if __name__ == "__main__":
-    numbers, picture, *folder = map(Path, sys.argv[1:])
-    if folder:
-        found = pd.DataFrame(measure(folder[0]), columns=["features", "D", "seconds", "error"])
-        found.round({"seconds": 4, "error": 4}).to_csv(numbers, index=False)
-    draw(pd.read_csv(numbers), picture)
+    numbers, folder = map(Path, sys.argv[1:])
+    found = pd.DataFrame(measure(folder), columns=["features", "D", "seconds", "error"])
+    found.round({"seconds": 4, "error": 4}).to_csv(numbers, index=False)

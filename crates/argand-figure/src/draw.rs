@@ -197,15 +197,20 @@ impl Panel {
     fn draw_axes(&self, svg: &mut String, horizontal: &Axis, vertical: &Axis, y_ticks: &[Tick]) {
         let (left, right, top, bottom) = (horizontal.start, horizontal.end, vertical.end, vertical.start);
         let mut grid = String::new();
+        // Whether a label below the chart begins left of it.
+        let mut corner_taken = false;
         for tick in horizontal.ticks() {
             let x = horizontal.pixel(tick.place);
+            corner_taken |= x - 0.6 * width(&tick.text, SMALL) < left - 6.0;
             let _ = write!(grid, "M{x:.1} {top:.1}V{bottom:.1}");
             label(svg, (x, bottom + 1.2 * SMALL), " text-anchor=\"middle\"", &tick.text);
         }
         for tick in y_ticks {
             let y = vertical.pixel(tick.place);
             let _ = write!(grid, "M{left:.1} {y:.1}H{right:.1}");
-            label(svg, (left - 6.0, y + 0.35 * SMALL), " text-anchor=\"end\"", &tick.text);
+            if !(corner_taken && bottom - y < 0.6 * SMALL) {
+                label(svg, (left - 6.0, y + 0.35 * SMALL), " text-anchor=\"end\"", &tick.text);
+            }
         }
         label(svg, ((left + right) / 2.0, bottom + 2.6 * SMALL), " text-anchor=\"middle\"", &self.x_label);
         let _ = writeln!(svg, "<path d=\"{grid}\" stroke=\"#000000\" stroke-opacity=\"0.13\" fill=\"none\"/>");

@@ -2,7 +2,7 @@
 
     python kernels.py measure [--sets letter,...] [--minutes 30]     one line per result in docs/kernels/results.jsonl
     python kernels.py plan [--minutes 30]                            what `argand.plan` recommends, in plans.jsonl
-    python kernels.py render                                         tables, pictures and the score of `plan`
+    python kernels.py render                                         tables and the score of `plan`
     python kernels.py speed                                          maps beside scikit-learn's and beside their parts
 
 A result that is in the file is not measured again: stop and go on as you like. `make data` fetches five of the sets;
@@ -456,32 +456,6 @@ def tables(lines):
             yield ""
 
 
-def picture(name, lines):
-    """Test error over total time, one panel per kernel and one line per map."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    matplotlib.rcParams["svg.fonttype"] = "none"
-    figure, panels = plt.subplots(1, len(KERNELS), figsize=(16, 4), layout="constrained", sharey=True)
-    methods = list(dict.fromkeys(method for kernel in KERNELS for method in ["exact", *Task.methods(kernel)]))
-    for panel, kernel in zip(panels, KERNELS):
-        for place, method in enumerate(methods):
-            points = [line for line in lines if (line["set"], line["kernel"], line["method"]) == (name, kernel, method)]
-            points.sort(key=total)
-            style = {"color": f"C{place % 10}", "marker": "*" if method == "exact" else "."}
-            style["linestyle"] = "--" if method.startswith("sklearn") else "-"
-            panel.plot([total(line) for line in points], [line["test_error"] for line in points], label=method, **style)
-        panel.set(xscale="log", yscale="log", title=kernel, xlabel="seconds")
-    panels[0].set_ylabel("test error")
-    handles = {label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels())}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
-    figure.suptitle(f"{name}: {TRAINING} training rows, one thread")
-    figure.savefig(RESULTS.with_name(f"{name}.svg"), metadata={"Date": None})
-    plt.close(figure)
-
-
 def score_of_plans(lines):
     """In which cells the plan's choice is within 10 % of the best test error that was measured within the budget."""
     judged = []
@@ -517,8 +491,6 @@ def learning_beside_fourier(lines):
 def render():
     lines = list(results().known.values())
     RESULTS.with_name("tables.md").write_text("\n".join(tables(lines)) + "\n")
-    for name in SETS:
-        picture(name, lines)
     judged = score_of_plans(lines)
     good, near = (sum(cell[key] for cell in judged) for key in ("good", "near"))
     print(

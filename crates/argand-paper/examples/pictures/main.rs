@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod legible;
+mod studies;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,8 @@ fn pictures() -> Result<Vec<(PathBuf, String)>, Failure> {
         online(&Table::read(&docs().join("torch-online.csv"))?)?,
         pooling(&Table::read(&docs().join("torch-pooling.csv"))?)?,
     ];
+    figures.push(studies::front()?);
+    figures.extend(studies::kernels()?);
     for method in ["ctr-product-srht", "tensor-sketch"] {
         figures.push(growth(method, &Table::of(&gpu, method)?)?);
     }
