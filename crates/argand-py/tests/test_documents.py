@@ -19,7 +19,7 @@ PROGRAM = os.environ.get("ARGAND_PROGRAM")
 OPTIONAL = {"argand.torch": "torch", "import dask": "dask"}
 PAGES = [
     "README.md",
-    *(f"docs/{name}.md" for name in ("quickstart", "python", "fusion", "planning", "models", "files")),
+    *(f"docs/{name}.md" for name in ("index", "quickstart", "python", "fusion", "planning", "models", "files")),
 ]
 
 
@@ -71,7 +71,9 @@ def test_python_of_documents_runs(path, folder, monkeypatch):
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="the command line is not built; make test-docs builds it")
-@pytest.mark.parametrize("path", [page for page in PAGES if page not in ("docs/python.md", "docs/quickstart.md")])
+@pytest.mark.parametrize(
+    "path", [page for page in PAGES if page not in ("docs/index.md", "docs/python.md", "docs/quickstart.md")]
+)
 def test_commands_of_documents_run(path, folder, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     names = {}
