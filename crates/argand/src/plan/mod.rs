@@ -324,11 +324,12 @@ mod tests {
         let kernel = Polynomial { degree: 3, gamma: 0.5, coef0: 0.5 };
         let within = |seconds: f64| {
             let mut request = request(3, 12, Goal::Time(seconds));
-            request = Request { kernel: kernel.into(), methods: methods.clone(), rows: Some(100_000), ..request };
+            // So few rows that a tenth of this machine's speed would do, too.
+            request = Request { kernel: kernel.into(), methods: methods.clone(), rows: Some(2_000), ..request };
             plan(&request, &inputs, |_| {}).unwrap()
         };
-        let (short, long) = (within(1.0), within(20.0));
-        assert_eq!((short.time_budget, short.candidates.len()), (Some(1.0), 5), "{short}");
+        let (short, long) = (within(0.2), within(4.0));
+        assert_eq!((short.time_budget, short.candidates.len()), (Some(0.2), 5), "{short}");
         for method in ["ctr-product-srht", "gaussian", "maclaurin-ctr-product-srht"] {
             let features = |plan: &Plan| plan.candidate(method.parse().unwrap()).unwrap().spec.features;
             assert!(features(&long) > features(&short), "{method}: {short}{long}");
