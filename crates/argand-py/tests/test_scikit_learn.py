@@ -56,6 +56,7 @@ def test_pickles_do_not_grow_with_the_sketch():
     ("module", "names"),
     [
         ("argand._sketches", ["PolynomialSketch", "SphericalSketch", "TensorProductSketch"]),
+        ("argand._kernel_sketches", ["DotProductSketch", "GaussianSketch", "NystromSketch"]),
         ("argand._models", ["GPClassifier", "GPRegressor", "Ridge", "RidgeClassifier"]),
         ("argand._plan", ["Candidate", "Plan"]),
     ],

@@ -14,16 +14,10 @@ to the Polynomial Kernel" (AISTATS 2023), called *the paper* throughout.
 from importlib.metadata import version
 
 from . import theory
+from ._kernel_sketches import DotProductSketch, GaussianSketch, NystromSketch
 from ._models import GPClassifier, GPRegressor, Ridge, RidgeClassifier
 from ._plan import Candidate, Plan, plan
-from ._sketches import (
-    DotProductSketch,
-    GaussianSketch,
-    NystromSketch,
-    PolynomialSketch,
-    SphericalSketch,
-    TensorProductSketch,
-)
+from ._sketches import PolynomialSketch, SphericalSketch, TensorProductSketch
 from .theory import variance
 
 __version__ = version("argand")

@@ -374,6 +374,11 @@ def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str = "pivoted", aim
     return fitted
 
 
+def aim_of(spec: dict[str, Any]) -> str:
+    """What the features of a sum are shared for."""
+    return spec.get("maclaurin", {}).get("aim", "kernel")
+
+
 def moments(table: Any) -> tuple[float, float]:
     """The mean of all numbers of a table, and that of their squares."""
     if isinstance(table, (np.ndarray, sp.sparray, sp.spmatrix)):

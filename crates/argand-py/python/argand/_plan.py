@@ -12,15 +12,8 @@ from sklearn.utils.multiclass import type_of_target
 from . import _argand
 from ._arguments import check_tables, common_precision, integer, native, number, sampled, seed_of, text, threads_of
 from ._base_sketch import BaseSketch
-from ._sketches import (
-    DotProductSketch,
-    GaussianSketch,
-    NystromSketch,
-    PolynomialSketch,
-    TensorProductSketch,
-    numbers,
-    positive,
-)
+from ._kernel_sketches import DotProductSketch, GaussianSketch, NystromSketch, numbers, positive
+from ._sketches import PolynomialSketch, TensorProductSketch
 
 # The most rows with labels that candidates are fitted to and judged by.
 LABELLED_ROWS = 16384

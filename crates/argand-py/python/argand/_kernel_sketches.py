@@ -1,0 +1,395 @@
+"""Sketches of kernels other than the polynomial one, as scikit-learn transformers.
+
+Pickles name this module, so public classes stay here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.metrics.pairwise import linear_kernel, polynomial_kernel, rbf_kernel
+
+from ._arguments import check_table, integer, number, text
+from ._base_sketch import BaseSketch, aim_of, make_spec, moments
+
+
+class KernelSketch(BaseSketch):
+    """What sketches of kernels other than the polynomial one share: a length scale or coefficients, found in fit."""
+
+    def _kernel_parameters(self, columns: int) -> dict[str, Any]:
+        """The kernel, as keywords of a spec."""
+        raise NotImplementedError
+
+    def _parameters(self, factors: int) -> dict[str, Any]:
+        return {"method": text("method", self.method), "craft_dim": 32768}
+
+    def _make_spec(self, tables: list[Any], seed: int) -> str:
+        self._look_at(tables[0])
+        parameters = {**self._parameters(1), **self._kernel_parameters(tables[0].shape[1])}
+        spec = make_spec([tables[0].shape[1]], False, self.n_components, seed, parameters)
+        return self._fit_spec(spec, tables[0])
+
+    def _look_at(self, table: Any) -> None:
+        """Find out what the kernel takes from the rows."""
+
+    def kernel(self, X: Any, Y: Any = None) -> np.ndarray:
+        """The exact kernel matrix that features approximate.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        Y : array-like or sparse matrix of shape (m_samples, n_features), default=None
+            X if not given.
+
+        Returns
+        -------
+        K : ndarray of shape (n_samples, m_samples)
+        """
+        X, Y = check_table(X), None if Y is None else check_table(Y, name="Y")
+        if not self.__sklearn_is_fitted__():
+            self._look_at(X)
+        kernel = self._kernel_parameters(X.shape[1])
+        if "length_scale" in kernel and not kernel.get("exponential", False):
+            return rbf_kernel(X, Y, gamma=0.5 / kernel["length_scale"] ** 2)
+        if "degree" in kernel:
+            return polynomial_kernel(X, Y, kernel["degree"], kernel["gamma"], kernel["coef0"])
+        inner = linear_kernel(X, Y)
+        if "length_scale" in kernel:
+            return np.exp(inner / kernel["length_scale"] ** 2)
+        return np.polynomial.polynomial.polyval(inner, kernel["coefficients"])
+
+    @classmethod
+    def _kernel_of(cls, spec: dict[str, Any], *names: str) -> dict[str, Any]:
+        """The kernel of a spec, if it has one of these names."""
+        kernel = spec.get("kernel", {"name": "polynomial"})
+        if kernel["name"] not in names:
+            raise ValueError(f"spec: expected a kernel that is {' or '.join(names)}, got {kernel['name']}")
+        return kernel
+
+
+class GaussianSketch(KernelSketch):
+    """Features of the Gaussian kernel ``exp(-gamma * |x - y|²)``.
+
+    A drop-in replacement for :class:`sklearn.kernel_approximation.RBFSampler`, whose ``gamma`` this is:
+    ``gamma = 1 / (2 * length_scale²)``.
+
+    Parameters
+    ----------
+    gamma : float or "scale", default=1.0
+        Inverse width of the kernel, positive; "scale" is ``1 / (n_features * X.var())``.
+    length_scale : float, default=None
+        The width of the kernel in units of X, instead of ``gamma``.
+    n_components : int, default=100
+        The number of features.
+    method : str, default="sorf"
+        ``rff`` (random Fourier features, as in RBFSampler), ``orf`` (orthogonal ones, more accurate), ``sorf``
+        (structured orthogonal ones, nearly as accurate and faster for many columns), ``maclaurin-ctr-product-srht``
+        (the power series of the kernel around the mean of X, term by term: more accurate for wide kernels), or
+        ``nystrom`` (kernels with rows of X; most accurate for few features, and slow).
+    selection : {"pivoted", "leverage", "uniform"}, default="pivoted"
+        How ``nystrom`` selects its landmarks.
+    aim : {"kernel", "learning"}, default="kernel"
+        What ``maclaurin-`` methods share their features for: the lowest error of the kernel matrix, or of the
+        predictions of a model on the features.
+    random_state : int, RandomState, Generator or None, default=None
+        An integer is the seed itself.
+    n_jobs : int or None, default=None
+        The number of threads, as in :class:`PolynomialSketch`.
+
+    Attributes
+    ----------
+    seed_ : int
+        The seed used.
+    gamma_ : float
+        The gamma used.
+    spec : str
+        The fitted sketch as JSON.
+    n_features_in_ : int
+        Columns seen in fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from argand import GaussianSketch
+    >>> X = np.random.default_rng(0).random((50, 10))
+    >>> sketch = GaussianSketch(length_scale=1.3, n_components=512, method="maclaurin-ctr-product-srht", random_state=0)
+    >>> Z = sketch.fit_transform(X)
+    >>> K = sketch.kernel(X)
+    >>> bool(np.linalg.norm(Z @ Z.T - K) < 0.01 * np.linalg.norm(K))
+    True
+    """
+
+    def __init__(
+        self,
+        gamma: float | str = 1.0,
+        *,
+        length_scale: float | None = None,
+        n_components: int = 100,
+        method: str = "sorf",
+        selection: str = "pivoted",
+        aim: str = "kernel",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.gamma = gamma
+        self.length_scale = length_scale
+        self.n_components = n_components
+        self.method = method
+        self.selection = selection
+        self.aim = aim
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def _look_at(self, table: Any) -> None:
+        if self.length_scale is not None:
+            self.gamma_ = 0.5 / positive("length_scale", self.length_scale) ** 2
+        elif isinstance(self.gamma, str):
+            if self.gamma != "scale":
+                raise ValueError(f'gamma: expected a positive number or "scale", got {self.gamma!r}')
+            mean, mean_square = moments(table)
+            variance = mean_square - mean**2
+            self.gamma_ = 1 / (table.shape[1] * variance) if variance > 0 else 1.0
+        else:
+            self.gamma_ = positive("gamma", self.gamma)
+
+    def _kernel_parameters(self, columns: int) -> dict[str, Any]:
+        return {"length_scale": (0.5 / self.gamma_) ** 0.5}
+
+    @classmethod
+    def _from_spec(cls, spec: dict[str, Any]) -> GaussianSketch:
+        scale = cls._kernel_of(spec, "gaussian")["length_scale"]
+        loaded = cls(
+            length_scale=scale,
+            n_components=spec["features"],
+            method=spec["method"],
+            aim=aim_of(spec),
+            random_state=spec["seed"],
+        )
+        loaded.gamma_ = 0.5 / scale**2
+        return loaded
+
+
+class DotProductSketch(KernelSketch):
+    """Features of a dot-product kernel ``f(<x, y>)`` by its power series.
+
+    The kernel is ``exp(<x, y> / length_scale²)`` or, with ``coefficients``, the sum of ``coefficients[n] * <x, y>**n``.
+    Constant and linear term are exact; sketches of the higher powers share the other features such that the expected
+    error of the kernel matrix of X is least.
+
+    Parameters
+    ----------
+    coefficients : array-like of shape (n_powers,), default=None
+        Coefficients of the powers from 0 on, at most 65, none negative. None is the exponential kernel.
+    length_scale : float, default=None
+        The scale of the exponential kernel. None is the root mean square of the norms of the rows in fit.
+    n_components : int, default=100
+        The number of features.
+    method : str, default="maclaurin-ctr-product-srht"
+        ``maclaurin-`` and any real or ``ctr-`` method of :class:`PolynomialSketch`, or ``nystrom``.
+    aim : {"kernel", "learning"}, default="kernel"
+        What ``maclaurin-`` methods share their features for: the lowest error of the kernel matrix, or of the
+        predictions of a model on the features.
+    random_state : int, RandomState, Generator or None, default=None
+        An integer is the seed itself.
+    n_jobs : int or None, default=None
+        The number of threads, as in :class:`PolynomialSketch`.
+
+    Attributes
+    ----------
+    seed_ : int
+        The seed used.
+    length_scale_ : float
+        The length scale used, without ``coefficients``.
+    spec : str
+        The fitted sketch as JSON.
+    n_features_in_ : int
+        Columns seen in fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from argand import DotProductSketch
+    >>> X = np.random.default_rng(0).random((50, 10))
+    >>> sketch = DotProductSketch([1, 0.5, 0.25, 0.125], n_components=512, random_state=0)
+    >>> Z = sketch.fit_transform(X)
+    >>> K = sketch.kernel(X)
+    >>> bool(np.linalg.norm(Z @ Z.T - K) < 0.1 * np.linalg.norm(K))
+    True
+    """
+
+    def __init__(
+        self,
+        coefficients: Any = None,
+        *,
+        length_scale: float | None = None,
+        n_components: int = 100,
+        method: str = "maclaurin-ctr-product-srht",
+        aim: str = "kernel",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.coefficients = coefficients
+        self.length_scale = length_scale
+        self.n_components = n_components
+        self.method = method
+        self.aim = aim
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def _look_at(self, table: Any) -> None:
+        if self.length_scale is not None:
+            self.length_scale_ = positive("length_scale", self.length_scale)
+        elif self.coefficients is None:
+            self.length_scale_ = (moments(table)[1] * table.shape[1]) ** 0.5 or 1.0
+
+    def _kernel_parameters(self, columns: int) -> dict[str, Any]:
+        if self.coefficients is None:
+            return {"length_scale": self.length_scale_, "exponential": True}
+        return {"coefficients": numbers("coefficients", self.coefficients)}
+
+    @classmethod
+    def _from_spec(cls, spec: dict[str, Any]) -> DotProductSketch:
+        kernel = cls._kernel_of(spec, "exponential", "series")
+        loaded = cls(
+            kernel.get("coefficients"),
+            length_scale=kernel.get("length_scale"),
+            n_components=spec["features"],
+            method=spec["method"],
+            aim=aim_of(spec),
+            random_state=spec["seed"],
+        )
+        if "length_scale" in kernel:
+            loaded.length_scale_ = kernel["length_scale"]
+        return loaded
+
+
+class NystromSketch(KernelSketch):
+    """Nyström's features of any kernel: kernels with landmark rows of X, whitened.
+
+    Like :class:`sklearn.kernel_approximation.Nystroem`, with better landmarks by default. Features cost
+    ``n_components * (n_features + n_components)`` multiplications per row.
+
+    Parameters
+    ----------
+    kernel_type : {"rbf", "poly", "exponential", "series"}, default="rbf"
+        ``exp(-gamma * |x - y|²)``, ``(gamma <x, y> + coef0) ** degree``, ``exp(gamma <x, y>)``, or the sum of
+        ``coefficients[n] * <x, y>**n``.
+    gamma : float, default=None
+        None is ``1 / n_features``.
+    coef0 : float, default=1
+        Constant of the polynomial kernel.
+    degree : int, default=3
+        Degree of the polynomial kernel.
+    coefficients : array-like of shape (n_powers,), default=None
+        Coefficients of the series.
+    n_components : int, default=100
+        The number of landmarks, and of features. If X has fewer different rows, there are as many as those, with a
+        warning.
+    selection : {"pivoted", "leverage", "uniform"}, default="pivoted"
+        How landmarks are selected: by randomly pivoted Cholesky, by estimated ridge leverage scores, or at random.
+    random_state : int, RandomState, Generator or None, default=None
+        An integer is the seed itself.
+    n_jobs : int or None, default=None
+        The number of threads, as in :class:`PolynomialSketch`.
+
+    Attributes
+    ----------
+    seed_ : int
+        The seed used.
+    spec : str
+        The fitted sketch as JSON, with the landmarks.
+    n_features_in_ : int
+        Columns seen in fit.
+
+    References
+    ----------
+    Chen, Epperly, Tropp, Webber: Randomly pivoted Cholesky. 2023.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from argand import NystromSketch
+    >>> X = np.random.default_rng(0).random((200, 10))
+    >>> sketch = NystromSketch(gamma=0.2, n_components=100, random_state=0)
+    >>> Z = sketch.fit_transform(X)
+    >>> bool(np.abs(Z @ Z.T - sketch.kernel(X)).max() < 0.05)
+    True
+    """
+
+    method = "nystrom"
+
+    def __init__(
+        self,
+        kernel_type: str = "rbf",
+        *,
+        gamma: float | None = None,
+        coef0: float = 1,
+        degree: int = 3,
+        coefficients: Any = None,
+        n_components: int = 100,
+        selection: str = "pivoted",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.kernel_type = kernel_type
+        self.gamma = gamma
+        self.coef0 = coef0
+        self.degree = degree
+        self.coefficients = coefficients
+        self.n_components = n_components
+        self.selection = selection
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def _kernel_parameters(self, columns: int) -> dict[str, Any]:
+        gamma = 1 / columns if self.gamma is None else positive("gamma", self.gamma)
+        match self.kernel_type:
+            case "rbf":
+                return {"length_scale": (0.5 / gamma) ** 0.5}
+            case "poly":
+                return {
+                    "degree": integer("degree", self.degree),
+                    "gamma": gamma,
+                    "coef0": number("coef0", self.coef0),
+                }
+            case "exponential":
+                return {"length_scale": gamma**-0.5, "exponential": True}
+            case "series":
+                return {"coefficients": numbers("coefficients", self.coefficients)}
+        raise ValueError(f"kernel_type: expected rbf, poly, exponential or series, got {self.kernel_type!r}")
+
+    @classmethod
+    def _from_spec(cls, spec: dict[str, Any]) -> NystromSketch:
+        if spec["method"] != "nystrom":
+            raise ValueError(f"spec: expected the method nystrom, got {spec['method']}")
+        kernel = cls._kernel_of(spec, "polynomial", "gaussian", "exponential", "series")
+        parameters = {
+            "polynomial": lambda: {name: spec[name] for name in ("degree", "gamma", "coef0")},
+            "gaussian": lambda: {"gamma": 0.5 / kernel["length_scale"] ** 2},
+            "exponential": lambda: {"gamma": kernel["length_scale"] ** -2},
+            "series": lambda: {"coefficients": kernel["coefficients"]},
+        }[kernel["name"]]()
+        names = {"polynomial": "poly", "gaussian": "rbf"}
+        return cls(
+            names.get(kernel["name"], kernel["name"]),
+            n_components=spec["features"],
+            random_state=spec["seed"],
+            **parameters,
+        )
+
+
+def positive(name: str, value: Any) -> float:
+    """A positive number."""
+    checked = number(name, value)
+    if not 0 < checked < np.inf:
+        raise ValueError(f"{name}: expected a positive number, got {value}")
+    return checked
+
+
+def numbers(name: str, values: Any) -> list[float]:
+    """A list of real numbers."""
+    try:
+        return [number(name, value) for value in np.asarray(values, dtype=np.float64).ravel().tolist()]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: expected numbers, got {values!r}") from None
