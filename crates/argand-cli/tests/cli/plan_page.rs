@@ -99,15 +99,7 @@ const FRAME: &str = r#"<!doctype html>
 <script>
 const frame = document.querySelector('iframe');
 
-function contrast(one, other) {
-  const luminance = colour => {
-    const parts = colour.match(/[\d.]+/g).slice(0, 3).map(part => part / 255);
-    const [red, green, blue] = parts.map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-  };
-  const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
-  return (light + 0.05) / (dark + 0.05);
-}
+CONTRAST
 
 function look() {
   const page = frame.contentDocument, view = frame.contentWindow, faults = [];

@@ -220,7 +220,8 @@ impl Browser {
 
     /// The output of the browser.
     fn open(&self, folder: &Path, page: &str, view: View, height: u32, action: &str) -> String {
-        let frame = self.frame.replace("PAGE", page).replace("WIDTH", &view.width.to_string());
+        let frame =
+            self.frame.replace("CONTRAST", CONTRAST).replace("PAGE", page).replace("WIDTH", &view.width.to_string());
         fs::write(folder.join("frame.html"), frame).unwrap();
         let profile = tempfile::tempdir().unwrap();
         let printed = profile.path().join("printed");
@@ -257,6 +258,17 @@ impl Browser {
     }
 }
 
+/// Contrast of two colours as the Web Content Accessibility Guidelines define it, for every frame.
+const CONTRAST: &str = r"function contrast(one, other) {
+  const luminance = colour => {
+    const parts = colour.match(/[\d.]+/g).slice(0, 3).map(part => part / 255);
+    const [red, green, blue] = parts.map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+  return (light + 0.05) / (dark + 0.05);
+}";
+
 /// A page that frames the page and measures it as rendered.
 const FRAME: &str = r#"<!doctype html>
 <meta charset="utf-8">
@@ -266,16 +278,7 @@ const FRAME: &str = r#"<!doctype html>
 <script>
 const frame = document.querySelector('iframe');
 
-/* Contrast of two colours as the Web Content Accessibility Guidelines define it. */
-function contrast(one, other) {
-  const luminance = colour => {
-    const parts = colour.match(/[\d.]+/g).slice(0, 3).map(part => part / 255);
-    const [red, green, blue] = parts.map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-  };
-  const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
-  return (light + 0.05) / (dark + 0.05);
-}
+CONTRAST
 
 function look() {
   const page = frame.contentDocument, view = frame.contentWindow, faults = [];
