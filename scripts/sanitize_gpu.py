@@ -16,12 +16,13 @@ import subprocess
 import sys
 import time
 
-# Processes that share the tests of every method, and those of Python.
-PARTS = 16
-TORCH_TESTS = ["tests/test_gpu.py", "tests/test_torch.py", "tests/test_torch_layers.py"]
+# Parts that the tests of every method, and those of Python, are shared out in.
+PARTS = 64
+TORCH_TESTS = [f"tests/test_{name}.py" for name in ("gpu", "torch", "torch_layers", "attribution_store")]
 TOOLS = ["memcheck", "racecheck"]
-# Racecheck looks at every access to shared memory: features of a table, at least two rows of them.
-NUMBERS = 20_000
+# Racecheck looks at every access to shared memory: features of a table, at least two rows of them. Larger sketches that
+# have a kernel of their own do not go step by step, too.
+NUMBERS = 2_000
 # Tests whose cases ARGAND_GPU_PART shares out.
 SHARED = "features_and_gradients"
 
@@ -32,7 +33,8 @@ def jobs_of(binary: str) -> list[tuple[str, list[str], dict[str, str]]]:
     jobs = []
     for test in re.findall(r"^(\S+): test$", listed, re.MULTILINE):
         for tool in TOOLS:
-            command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", binary, "--exact", test]
+            sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
+            command = [*sanitizer, binary, "--exact", test, "--nocapture"]
             parts = range(PARTS) if SHARED in test else [None]
             for part in parts:
                 shared = {} if part is None else {"ARGAND_GPU_PART": f"{part}/{PARTS}"}
