@@ -134,6 +134,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     request.seed = arguments.seed;
     request.sampling.seed = arguments.seed;
     request.aim = if labels.is_some() { Aim::Learning } else { Aim::Kernel };
+    request.labelled = labels.is_some();
     // Reject a wrong request before reading the file.
     request.validate().map_err(|error| Failure::argument(&error))?;
     for (option, path) in [("--save-spec", &arguments.save_spec), ("--plot", &arguments.plot)] {

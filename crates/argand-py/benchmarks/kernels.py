@@ -1,6 +1,7 @@
 """The study in docs/kernels.md: test error over total time, for every map, kernel and set.
 
-    python kernels.py measure [--sets letter,...] [--minutes 30]     one line per result in docs/kernels/results.jsonl
+    python kernels.py measure [--sets letter,...] [--sizes 2048,...] [--only sorf,...] [--minutes 30]
+                                                                     one line per result in docs/kernels/results.jsonl
     python kernels.py plan [--minutes 30]                            what `argand.plan` recommends, in plans.jsonl
     python kernels.py render                                         tables and the score of `plan`
     python kernels.py speed                                          maps beside scikit-learn's and beside their parts
@@ -37,8 +38,6 @@ TRAINING, VALIDATION, TEST, KERNEL_ROWS = 8000, 2000, 5000, 1000
 # The rounds of a measurement: a short one has all sets and kernels, but few sizes.
 SIZES = [256, 1024, 512, 2048, 4096, 8192]
 PENALTIES = [0.001, 0.01, 0.1, 1.0]
-# Larger fits take the penalty that was best with this many features.
-PENALTY_FEATURES = 1024
 
 
 def find(name):
@@ -109,7 +108,8 @@ SETS = {
     "diamonds": diamonds,
 }
 IMAGES = ("mnist", "fashion-mnist", "cifar10-conv")
-SUM, SUM_FOR_LEARNING = "maclaurin-ctr-product-srht", "maclaurin-ctr-product-srht, learning"
+SUM, SUM_FOR_LEARNING = "maclaurin-ctr-product-srht", "maclaurin-ctr-product-srht for learning"
+CHOSEN = "auto"
 KERNELS = ["polynomial 3", "polynomial 7", "gaussian 1", "gaussian 0.5", "gaussian 0.3"]
 
 
@@ -160,7 +160,16 @@ class Task:
                 "sklearn PolynomialCountSketch",
                 "sklearn Nystroem",
             ]
-        return ["sorf", "orf", SUM, SUM_FOR_LEARNING, "nystrom", "sklearn RBFSampler", "sklearn Nystroem"]
+        return [
+            "sorf",
+            "orf",
+            SUM,
+            SUM_FOR_LEARNING,
+            CHOSEN,
+            "nystrom",
+            "sklearn RBFSampler",
+            "sklearn Nystroem",
+        ]
 
     def maps(self, features):
         """Every map for this kernel by its name; those whose cost is out of proportion are left out."""
@@ -182,6 +191,7 @@ class Task:
                 for method in ("sorf", "orf", SUM, "nystrom")
             }
             makers[SUM_FOR_LEARNING] = lambda: GaussianSketch(**width, **fixed, method=SUM, aim="learning", n_jobs=1)
+            makers[CHOSEN] = lambda: GaussianSketch(**width, **fixed, method="auto", n_jobs=1)
             makers["sklearn RBFSampler"] = lambda: RBFSampler(**width, **fixed)
             makers["sklearn Nystroem"] = lambda: Nystroem(kernel="rbf", **width, **fixed)
         # The singular values of that many landmarks take minutes.
@@ -238,14 +248,13 @@ def ridge(Z, targets, penalties):
     return models, seconds
 
 
-def measure(task, sketch, penalty=None):
-    """Errors and times of a map on one task; the penalty is the best on the validation rows unless it is given."""
+def measure(task, sketch):
+    """Errors and times of a map on one task; the penalty is the best on the validation rows."""
     begun = time.process_time()
     sketch.fit(task.parts[0])
     Z = np.ascontiguousarray(sketch.transform(task.parts[0]), np.float32)
     feature_seconds = time.process_time() - begun
-    penalties = PENALTIES if penalty is None else [penalty]
-    models, fit_seconds = ridge(Z, task.targets[0], penalties)
+    models, fit_seconds = ridge(Z, task.targets[0], PENALTIES)
     del Z
     held_out = [np.asarray(sketch.transform(part), np.float32) for part in task.parts[1:]]
     errors = [task.error(held_out[0] @ weights + intercept, 1) for weights, intercept in models]
@@ -258,7 +267,7 @@ def measure(task, sketch, penalty=None):
         "kernel_error": float(np.linalg.norm(difference) / np.linalg.norm(task.exact_kernel)),
         "test_error": task.error(held_out[1] @ weights + intercept, 2),
         "validation_error": errors[best],
-        "penalty": penalties[best],
+        "penalty": PENALTIES[best],
         "feature_seconds": feature_seconds,
         "fit_seconds": fit_seconds,
     }
@@ -288,16 +297,16 @@ def results():
     return Lines(RESULTS, ["set", "kernel", "method", "asked"])
 
 
-def measure_all(sets, without, minutes):
+def measure_all(sets, sizes, only, without, minutes):
     lines, deadline = results(), time.monotonic() + 60 * minutes
-    for size in SIZES:
+    for size in sizes:
         for name in sets:
             for kernel in KERNELS:
                 task = None
-                wanted = ["exact"] if size == SIZES[0] else []
+                wanted = ["exact"] if size == min(SIZES) else []
                 for method in [*wanted, *Task.methods(kernel)]:
                     key = (name, kernel, method, 0 if method == "exact" else size)
-                    if key in lines.known or (without and without in method):
+                    if key in lines.known or method in without or (only and method not in only):
                         continue
                     if time.monotonic() > deadline:
                         return
@@ -305,10 +314,7 @@ def measure_all(sets, without, minutes):
                     sketch = task.exact_features() if method == "exact" else task.maps(size).get(method, lambda: None)()
                     if sketch is None:
                         continue
-                    chosen = lines.known.get((name, kernel, method, PENALTY_FEATURES))
-                    penalty = chosen["penalty"] if chosen and size > 2 * PENALTY_FEATURES else None
-                    result = measure(task, sketch, penalty)
-                    lines.add(dict(zip(lines.keys, key)) | result)
+                    lines.add(dict(zip(lines.keys, key)) | measure(task, sketch))
 
 
 # Seconds on one thread for features and fit of TRAINING rows.
@@ -478,12 +484,12 @@ def score_of_plans(lines):
     return judged
 
 
-def learning_beside_fourier(lines):
-    """Pairs of results at equal features: sums shared for learning, and scikit-learn's random Fourier features."""
+def beside_fourier(lines, wanted):
+    """Pairs of results at equal features: a method, and scikit-learn's random Fourier features."""
     known = {(line["set"], line["kernel"], line["method"], line["asked"]): line for line in lines}
     for (name, kernel, method, size), line in known.items():
         other = known.get((name, kernel, "sklearn RBFSampler", size))
-        if method == SUM_FOR_LEARNING and other:
+        if method == wanted and other:
             margin = (standard_error(line) ** 2 + standard_error(other) ** 2) ** 0.5
             yield name, kernel, size, line["test_error"], other["test_error"], margin
 
@@ -509,28 +515,33 @@ def render():
         f"plan: {len(late)} of {len(plans().known)} recommendations took longer than the budget, at most "
         f"{max([plan['seconds'] / plan['budget'] for plan in late], default=1):.1f} times"
     )
-    pairs = list(learning_beside_fourier(lines))
-    worse = [pair for pair in pairs if pair[3] > pair[4] + pair[5]]
-    print(
-        f"sums for learning: worse than random Fourier features by more than a standard error in {len(worse)} of "
-        f"{len(pairs)} cells at equal features; lower in {sum(pair[3] < pair[4] for pair in pairs)}"
-    )
-    for name, kernel, size, error, other, margin in worse:
-        print(f"  {name}, {kernel}, {size}: {error:.4f} beside {other:.4f}, standard error {margin:.4f}")
+    for method in (SUM_FOR_LEARNING, CHOSEN, "sorf"):
+        pairs = list(beside_fourier(lines, method))
+        worse = [pair for pair in pairs if pair[3] > pair[4] + pair[5]]
+        print(
+            f"{method}: worse than random Fourier features by more than a standard error in {len(worse)} of "
+            f"{len(pairs)} cells at equal features; lower in {sum(pair[3] < pair[4] for pair in pairs)}"
+        )
+        for name, kernel, size, error, other, margin in worse:
+            print(f"  {name}, {kernel}, {size}: {error:.4f} beside {other:.4f}, standard error {margin:.4f}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=["measure", "plan", "render", "speed"])
     parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--without", help="leave out methods with this in their name")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--only", default="", help="the methods to measure")
+    parser.add_argument("--without", default="", help="the methods to leave out")
     parser.add_argument("--minutes", type=float, default=np.inf)
     arguments = parser.parse_args()
     sets = arguments.sets.split(",")
     with threadpool_limits(1):
         match arguments.work:
             case "measure":
-                measure_all(sets, arguments.without, arguments.minutes)
+                sizes = list(map(int, arguments.sizes.split(",")))
+                only, without = ([*filter(None, names.split(","))] for names in (arguments.only, arguments.without))
+                measure_all(sets, sizes, only, without, arguments.minutes)
             case "plan":
                 plan_all(sets, arguments.minutes)
             case "render":

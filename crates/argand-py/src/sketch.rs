@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use argand::fit::Fitting;
-use argand::{Base, Error, FeatureMap, FileFault, InputDims, Kernel, Method, Polynomial, RowsMut, Scalar, Spec};
+use argand::{Base, Error, FeatureMap, FileFault, Input, InputDims, Kernel, Method, Polynomial, RowsMut, Scalar, Spec};
 use argand_learn::blocks::feature_rows;
 use argand_learn::{Missing, Recipe, Scaling};
 use numpy::{Element, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
@@ -106,6 +106,30 @@ fn fitted<'py, T: Precision>(
     interruptible(py, threads, move || spec.fit_to(&table::inputs(&rows)?, &fitting))?.map_err(value_error)
 }
 
+/// The JSON of the spec of a Gaussian kernel with the method that learns better from rows, fitted to them.
+#[pyfunction]
+pub(crate) fn choose_spec<'py>(
+    py: Python<'py>,
+    spec: &str,
+    table: Bound<'py, PyAny>,
+    threads: Option<usize>,
+) -> PyResult<String> {
+    fn chosen<'py, T: Precision>(
+        py: Python<'py>,
+        spec: Spec,
+        tables: &[Bound<'py, PyAny>],
+        threads: Option<usize>,
+    ) -> PyResult<Spec> {
+        let rows = table::owned::<T>(tables)?;
+        interruptible(py, threads, move || spec.chosen_for_learning(&table::inputs(&rows)?))?.map_err(value_error)
+    }
+    let (spec, tables) = (Spec::from_json(spec).map_err(value_error)?, [table]);
+    let single = table::is_single(&tables);
+    let chosen =
+        if single { chosen::<f32>(py, spec, &tables, threads) } else { chosen::<f64>(py, spec, &tables, threads) };
+    Ok(chosen?.to_json())
+}
+
 /// A spec, and its sketches in single and double precision once needed. Pickled as its spec.
 #[pyclass(frozen, module = "argand._argand")]
 pub(crate) struct Sketch {
@@ -158,7 +182,7 @@ impl Sketch {
 
     /// The number of real columns.
     #[getter]
-    fn features(&self) -> usize {
+    pub(crate) fn features(&self) -> usize {
         self.spec.features
     }
 
@@ -231,7 +255,7 @@ impl Sketch {
     ) -> PyResult<()> {
         let tables = tables.iter().map(Table::<T>::new).collect::<PyResult<Vec<_>>>()?;
         let views = tables.iter().map(Table::view).collect::<PyResult<Vec<_>>>()?;
-        let [rows, columns] = [out.dims()[0], out.dims()[1]];
+        let rows = out.dims()[0];
         if let Some(table) = views.iter().position(|view| view.rows() != rows) {
             let message = format!("X[{table}]: expected {rows} rows, as the first table, got {}", views[table].rows());
             return Err(PyValueError::new_err(message));
@@ -242,7 +266,6 @@ impl Sketch {
         let mut out =
             out.try_readwrite().map_err(|_| PyValueError::new_err("out: must be writable and not overlap X"))?;
         let out = out.as_slice_mut()?;
-        let sketch = self.drawn::<T>(py, threads)?;
         let pool = pool(threads)?;
         // Indices are checked on the whole table, so that messages count rows from its start. Numbers are checked
         // once: here, or block by block.
@@ -254,6 +277,22 @@ impl Sketch {
                 })
             })
             .map_err(value_error)?;
+        self.fill(py, &inputs, out, threads, fail)
+    }
+
+    /// Writes the features of all rows into `out`, row by row.
+    pub(crate) fn fill<T: Precision>(
+        &self,
+        py: Python<'_>,
+        inputs: &[Input<'_, T>],
+        out: &mut [T],
+        threads: Option<usize>,
+        fail: impl Fn(Error) -> PyErr,
+    ) -> PyResult<()> {
+        let rows = inputs[0].rows();
+        let columns = out.len().checked_div(rows).unwrap_or(0);
+        let sketch = self.drawn::<T>(py, threads)?;
+        let pool = pool(threads)?;
         let mut blocks = Blocks::new(&self.spec, pool.current_num_threads());
         let mut start = 0;
         while start < rows {

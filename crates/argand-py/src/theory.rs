@@ -241,6 +241,7 @@ pub(crate) fn plan(
         request.methods = methods.iter().map(parse).collect::<Result<_, Error>>().map_err(value_error)?;
     }
     request.aim = if labels.is_some() { Aim::Learning } else { Aim::Kernel };
+    request.labelled = labels.is_some();
     request.rows = rows;
     request.time_budget = time_budget;
     request.max_features = max_components;

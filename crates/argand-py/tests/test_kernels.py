@@ -20,6 +20,7 @@ SKETCHES = [
     argand.GaussianSketch(n_components=20),
     argand.GaussianSketch(n_components=20, gamma="scale", method="maclaurin-ctr-product-srht"),
     argand.GaussianSketch(n_components=20, method="orf"),
+    argand.GaussianSketch(n_components=20, method="auto"),
     argand.DotProductSketch(n_components=20),
     argand.DotProductSketch([1.0, 0.5, 0.25], n_components=20),
     argand.NystromSketch(n_components=20),
@@ -115,6 +116,23 @@ def test_expected_errors(rows):
     expected = sketch.expected_error(rows)
     errors = [relative_error(clone(sketch).set_params(random_state=seed), rows) for seed in range(200)]
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(expected, rel=0.1)
+
+
+def test_a_method_is_chosen_for_the_rows(rows):
+    """A sum for a wide kernel of many columns, Fourier features for a narrow one of few."""
+    rng = np.random.default_rng(0)
+    many, few = rng.random((300, 60)), rng.random((300, 2))
+    wide = argand.GaussianSketch(length_scale=3.0, n_components=256, method="auto", random_state=0).fit(many)
+    assert (wide.method_, wide.method) == ("maclaurin-ctr-product-srht", "auto")
+    assert json.loads(wide.spec)["maclaurin"]["aim"] == "learning"
+    same = argand.GaussianSketch(
+        length_scale=3.0, n_components=256, method=wide.method_, aim="learning", random_state=0
+    ).fit(many)
+    np.testing.assert_array_equal(wide.transform(many), same.transform(many))
+    narrow = argand.GaussianSketch(length_scale=0.1, n_components=64, method="auto", random_state=0).fit(few)
+    assert narrow.method_ == "sorf"
+    # Too few rows to compare.
+    assert argand.GaussianSketch(method="auto", n_components=8).fit(rows[:3]).method_ == "sorf"
 
 
 def test_models_and_pipelines():

@@ -4,6 +4,7 @@
 //! library's own names of arguments; the command line and the Python package substitute theirs for [`Argument`].
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -75,6 +76,15 @@ pub enum Error {
     /// A saved model, or the saved state of one, cannot be read.
     #[error("model file: {0}")]
     Archive(#[source] FileFault),
+    /// A store of gradients, or a file of it, cannot be used.
+    #[error("{}: {fault}", path.display())]
+    Store {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        fault: FileFault,
+    },
     /// A system of equations has no unique solution in the precision at hand.
     #[error("{what} is singular to working precision; {advice}")]
     Singular {
@@ -150,6 +160,8 @@ pub enum Advice {
     Variances,
     /// Rows of another scale.
     Scale,
+    /// More damping of the curvature.
+    Damping,
 }
 
 impl fmt::Display for Advice {
@@ -158,6 +170,7 @@ impl fmt::Display for Advice {
             Self::Penalty => "use a larger lambda, or 0",
             Self::Variances => "use a smaller kernel variance, or larger noise",
             Self::Scale => "scale the rows",
+            Self::Damping => "use a larger damping",
         })
     }
 }
@@ -292,6 +305,7 @@ arguments! {
     Cotangent "cotangent",
     CraftDim "craft_dim",
     Cross "cross",
+    Damping "damping",
     Data "data",
     Degree "degree",
     Delta "delta",
@@ -306,10 +320,12 @@ arguments! {
     Groups "groups",
     InputDim "input_dim",
     Inputs "inputs",
+    Joint "joint",
     Kernel "kernel",
     Labels "labels",
     Lambda "lambda",
     Landmarks "landmarks",
+    Layers "layers",
     LearningRate "learning_rate",
     LengthScale "length_scale",
     Maclaurin "maclaurin",
@@ -344,6 +360,7 @@ arguments! {
     TargetError "target_error",
     Targets "targets",
     TimeBudget "time_budget",
+    Top "top",
     TradeOff "trade_off",
     ValidationLoss "validation_loss",
     Variance "variance",

@@ -57,6 +57,33 @@ pub(crate) fn scale<T: Scalar>(a: Lane<T>, factor: T) -> Lane<T> {
     std::array::from_fn(|lane| a[lane] * factor)
 }
 
+/// Writes lanes times a factor each. In registers: left to itself, the compiler gathers numbers across lanes.
+#[inline(always)]
+pub(crate) fn scale_into<T: Scalar, S: Simd>(
+    simd: S,
+    from: &[Lane<T>],
+    factors: impl IntoIterator<Item = T>,
+    to: &mut [Lane<T>],
+) {
+    for ((to, from), factor) in to.iter_mut().zip(from).zip(factors) {
+        let factor = T::splat(simd, factor);
+        for (to, &from) in T::registers_mut::<S>(to).iter_mut().zip(T::registers::<S>(from)) {
+            *to = T::times(simd, from, factor);
+        }
+    }
+}
+
+/// As [`scale_into`], in place.
+#[inline(always)]
+pub(crate) fn scale_each<T: Scalar, S: Simd>(simd: S, lanes: &mut [Lane<T>], factors: &[T]) {
+    for (lane, &factor) in lanes.iter_mut().zip(factors) {
+        let factor = T::splat(simd, factor);
+        for value in T::registers_mut::<S>(lane) {
+            *value = T::times(simd, *value, factor);
+        }
+    }
+}
+
 /// (a + ib)(c + id), in lanes.
 #[inline(always)]
 pub(crate) fn complex_mul<T: Scalar>(a: (Lane<T>, Lane<T>), b: (Lane<T>, Lane<T>)) -> (Lane<T>, Lane<T>) {
@@ -246,9 +273,7 @@ impl<T: Scalar> WithSimd for Store<'_, '_, T> {
             let (next, rest) = lanes.split_at(length.min(lanes.len()));
             (lanes, length) = (rest, PIECE);
             let piece = &mut piece.0[..next.len()];
-            for (new, &lane) in piece.iter_mut().zip(next) {
-                *new = scale(lane, factor);
-            }
+            scale_into(simd, next, std::iter::repeat(factor), piece);
             check.look_at(piece);
             if step == 1 {
                 put(simd, piece, out, first, column, streamed);

@@ -5,10 +5,11 @@
 use std::fmt::{Debug, Display};
 use std::ops::{Add, AddAssign, Mul, MulAssign, Neg, Sub};
 
-use pulp::Arch;
+use pulp::{Arch, Simd};
 
 use crate::draw::{self, Drawn};
-use crate::map::{Cosine, Fourier as FourierMap, Maclaurin, Map, Monomials, Nystrom, Product};
+use crate::lanes::Lane;
+use crate::map::{self, Cosine, Fourier as FourierMap, Maclaurin, Map, Monomials, Nystrom, Product};
 use crate::simd::Vector;
 use crate::transform::fft::Fourier;
 
@@ -19,6 +20,9 @@ pub trait Engine: Sized {
 
     /// Chooses the kernels of this processor for a drawn sketch.
     fn map(drawn: &Drawn, arch: Arch) -> Box<dyn Map<Self>>;
+
+    /// Replaces angles by their cosines, and writes their sines.
+    fn turn<S: Simd>(simd: S, angles: &mut [Lane<Self>], sines: &mut [Lane<Self>]);
 }
 
 /// `f32` or `f64`, and no other type.
@@ -63,7 +67,7 @@ pub trait Scalar:
 }
 
 macro_rules! scalar {
-    ($type:ident) => {
+    ($type:ident, $turn:expr) => {
         impl Engine for $type {
             fn fourier(length: usize, arch: Arch) -> Fourier<Self> {
                 Fourier::plan(length, arch)
@@ -78,6 +82,11 @@ macro_rules! scalar {
                     draw::Map::Nystrom(nystrom) => Box::new(Nystrom::new(&drawn.spec, nystrom, arch)),
                     draw::Map::Exact => Box::new(Monomials::new(&drawn.spec, arch)),
                 }
+            }
+
+            #[inline(always)]
+            fn turn<S: Simd>(simd: S, angles: &mut [Lane<Self>], sines: &mut [Lane<Self>]) {
+                $turn(simd, angles, sines);
             }
         }
 
@@ -107,8 +116,8 @@ macro_rules! scalar {
     };
 }
 
-scalar!(f32);
-scalar!(f64);
+scalar!(f32, map::elementary::turn_single);
+scalar!(f64, map::elementary::turn);
 
 /// ⟨x, y⟩ in eight sums, always in the same order.
 pub(crate) fn dot(x: &[f64], y: &[f64]) -> f64 {

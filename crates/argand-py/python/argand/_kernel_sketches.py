@@ -5,13 +5,14 @@ Pickles name this module, so public classes stay here.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 from sklearn.metrics.pairwise import linear_kernel, polynomial_kernel, rbf_kernel
 
 from ._arguments import check_table, integer, number, text
-from ._base_sketch import BaseSketch, aim_of, make_spec, moments
+from ._base_sketch import BaseSketch, aim_of, choose_spec, make_spec, moments
 
 
 class KernelSketch(BaseSketch):
@@ -86,7 +87,9 @@ class GaussianSketch(KernelSketch):
         ``rff`` (random Fourier features, as in RBFSampler), ``orf`` (orthogonal ones, more accurate), ``sorf``
         (structured orthogonal ones, nearly as accurate and faster for many columns), ``maclaurin-ctr-product-srht``
         (the power series of the kernel around the mean of X, term by term: more accurate for wide kernels), or
-        ``nystrom`` (kernels with rows of X; most accurate for few features, and slow).
+        ``nystrom`` (kernels with rows of X; most accurate for few features, and slow). ``auto`` is ``sorf`` or
+        ``maclaurin-ctr-product-srht`` with ``aim="learning"``, whichever should learn better from rows like X: it has
+        the lower risk for targets of a Gaussian process with this kernel. :attr:`method_` says which.
     selection : {"pivoted", "leverage", "uniform"}, default="pivoted"
         How ``nystrom`` selects its landmarks.
     aim : {"kernel", "learning"}, default="kernel"
@@ -103,6 +106,8 @@ class GaussianSketch(KernelSketch):
         The seed used.
     gamma_ : float
         The gamma used.
+    method_ : str
+        The method used.
     spec : str
         The fitted sketch as JSON.
     n_features_in_ : int
@@ -141,6 +146,19 @@ class GaussianSketch(KernelSketch):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    def _parameters(self, factors: int) -> dict[str, Any]:
+        parameters = super()._parameters(factors)
+        return {**parameters, "method": "sorf"} if parameters["method"] == "auto" else parameters
+
+    def _fit_spec(self, spec: str, table: Any) -> str:
+        # Fewer rows would not tell.
+        if self.method == "auto" and getattr(table, "rows", table.shape[0]) >= 4:
+            spec = choose_spec(spec, table, self.n_jobs)
+        else:
+            spec = super()._fit_spec(spec, table)
+        self.method_ = json.loads(spec)["method"]
+        return spec
+
     def _look_at(self, table: Any) -> None:
         if self.length_scale is not None:
             self.gamma_ = 0.5 / positive("length_scale", self.length_scale) ** 2
@@ -166,7 +184,7 @@ class GaussianSketch(KernelSketch):
             aim=aim_of(spec),
             random_state=spec["seed"],
         )
-        loaded.gamma_ = 0.5 / scale**2
+        loaded.gamma_, loaded.method_ = 0.5 / scale**2, spec["method"]
         return loaded
 
 

@@ -14,6 +14,7 @@
 //! stored. In JSON, landmarks are their bytes in base 64, in single precision where that is exact.
 
 mod allocation;
+mod choice;
 mod landmarks;
 mod learning;
 

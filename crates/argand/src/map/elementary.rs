@@ -1,6 +1,10 @@
-//! Exponentials, sines and cosines of sixteen numbers at once, in plain double precision that compilers turn into vectors.
+//! Exponentials, sines and cosines of sixteen numbers at once: in plain double precision that compilers turn into vectors, and sines and cosines in
+//! single precision, too. Every product and sum is rounded, so that results are the same on all instruction sets, to the last bit.
 
-use crate::lanes::LANES;
+use pulp::Simd;
+
+use crate::lanes::{LANES, Lane};
+use crate::scalar::Scalar;
 
 /// Sixteen numbers in double precision.
 pub(super) type Wide = [f64; LANES];
@@ -15,6 +19,14 @@ const LARGEST_ANGLE: f64 = 1e6;
 #[allow(clippy::excessive_precision, reason = "the parts are exact")]
 const QUARTER: [f64; 3] =
     [1.570_796_326_734_125_614_17, 6.077_100_506_303_965_976_60e-11, 2.022_266_248_795_950_631_54e-21];
+
+/// Replaces angles by their cosines, and writes their sines.
+#[inline(always)]
+pub(crate) fn turn<S: Simd>(_: S, angles: &mut [Lane<f64>], sines: &mut [Lane<f64>]) {
+    for (angle, sine) in angles.iter_mut().zip(sines) {
+        (*sine, *angle) = sine_cosine(angle);
+    }
+}
 
 /// Taylor coefficients 1/n! with alternating signs; on |r| ≤ π/4 what is left out is below 2⁻⁵⁶.
 const SINE: [f64; 8] = [
@@ -53,13 +65,12 @@ fn polynomial<const COUNT: usize>(coefficients: &[f64; COUNT], x: f64) -> f64 {
 /// # Formula
 /// x = k π/2 + r with |r| ≤ π/4, the Taylor polynomials at r, and their exchange and signs by k modulo 4.
 #[inline(always)]
-pub(super) fn sine_cosine(angles: &Wide) -> (Wide, Wide) {
+fn sine_cosine(angles: &Wide) -> (Wide, Wide) {
     let (mut sines, mut cosines) = ([0.0; LANES], [0.0; LANES]);
     let mut largest = 0.0_f64;
     for lane in 0..LANES {
         let x = angles[lane];
-        let size = x.abs();
-        largest = if size > largest { size } else { largest };
+        largest = if x.abs() > largest { x.abs() } else { largest };
         let shifted = x * std::f64::consts::FRAC_2_PI + ROUNDING;
         let turns = shifted - ROUNDING;
         let quadrant = shifted.to_bits();
@@ -74,11 +85,82 @@ pub(super) fn sine_cosine(angles: &Wide) -> (Wide, Wide) {
         cosines[lane] = flip(b, quadrant.wrapping_add(1));
     }
     if largest > LARGEST_ANGLE {
-        for lane in 0..LANES {
+        for lane in (0..LANES).filter(|&lane| angles[lane].abs() > LARGEST_ANGLE) {
             (sines[lane], cosines[lane]) = libm::sincos(angles[lane]);
         }
     }
     (sines, cosines)
+}
+
+/// As [`ROUNDING`], in single precision: 1.5 · 2²³.
+const ROUNDING_SINGLE: f32 = 12_582_912.0;
+
+/// As [`LARGEST_ANGLE`], in single precision: 13 bits.
+const LARGEST_SINGLE_ANGLE: f32 = 1e4;
+
+/// π/2 in three parts; the first two have at most 11 bits.
+#[allow(clippy::excessive_precision, reason = "the parts are exact")]
+const QUARTER_SINGLE: [f32; 3] = [1.570_312_5, 4.837_512_969_970_703_125e-4, 7.549_789_954_891_882e-8];
+
+/// On |r| ≤ π/4 what is left out is below 2⁻²⁸.
+const SINE_SINGLE: [f32; 5] = [1.0, -1.0 / 6.0, 1.0 / 120.0, -1.0 / 5_040.0, 1.0 / 362_880.0];
+const COSINE_SINGLE: [f32; 6] = [1.0, -1.0 / 2.0, 1.0 / 24.0, -1.0 / 720.0, 1.0 / 40_320.0, -1.0 / 3_628_800.0];
+
+#[inline(always)]
+fn polynomial_single<S: Simd, const COUNT: usize>(simd: S, coefficients: &[f32; COUNT], x: S::f32s) -> S::f32s {
+    let mut sum = simd.splat_f32s(coefficients[COUNT - 1]);
+    for index in (0..COUNT - 1).rev() {
+        sum = simd.add_f32s(simd.mul_f32s(sum, x), simd.splat_f32s(coefficients[index]));
+    }
+    sum
+}
+
+/// Replaces angles by their cosines, and writes their sines, in single precision, with errors of about 2⁻²³. See [`sine_cosine`].
+#[inline(always)]
+pub(crate) fn turn_single<S: Simd>(simd: S, angles: &mut [Lane<f32>], sines: &mut [Lane<f32>]) {
+    let mut largest = simd.splat_f32s(0.0);
+    for &x in S::as_simd_f32s(angles.as_flattened()).0 {
+        largest = simd.max_f32s(largest, simd.abs_f32s(x));
+    }
+    let far = simd.reduce_max_f32s(largest) > LARGEST_SINGLE_ANGLE;
+    let before: Vec<Lane<f32>> = if far { angles.to_vec() } else { Vec::new() };
+    let registers = S::as_mut_simd_f32s(angles.as_flattened_mut()).0.iter_mut();
+    for (angle, sine) in registers.zip(S::as_mut_simd_f32s(sines.as_flattened_mut()).0) {
+        (*sine, *angle) = sine_cosine_single(simd, *angle);
+    }
+    // Each by itself: no row depends on its neighbours.
+    for (at, before) in before.iter().enumerate() {
+        for (lane, &angle) in before.iter().enumerate().filter(|(_, angle)| angle.abs() > LARGEST_SINGLE_ANGLE) {
+            let (sine, cosine) = libm::sincos(f64::from(angle));
+            (sines[at][lane], angles[at][lane]) = (f32::from_f64(sine), f32::from_f64(cosine));
+        }
+    }
+}
+
+#[inline(always)]
+fn sine_cosine_single<S: Simd>(simd: S, x: S::f32s) -> (S::f32s, S::f32s) {
+    let splat = |value: f32| simd.splat_f32s(value);
+    let shifted = simd.add_f32s(simd.mul_f32s(x, splat(std::f32::consts::FRAC_2_PI)), splat(ROUNDING_SINGLE));
+    let turns = simd.sub_f32s(shifted, splat(ROUNDING_SINGLE));
+    let quadrant = simd.transmute_u32s_f32s(shifted);
+    let mut r = x;
+    for part in QUARTER_SINGLE {
+        r = simd.sub_f32s(r, simd.mul_f32s(turns, splat(part)));
+    }
+    let square = simd.mul_f32s(r, r);
+    let sine = simd.mul_f32s(r, polynomial_single(simd, &SINE_SINGLE, square));
+    let cosine = polynomial_single(simd, &COSINE_SINGLE, square);
+    let one = simd.splat_u32s(1);
+    let even = simd.equal_u32s(simd.and_u32s(quadrant, one), simd.splat_u32s(0));
+    let (a, b) = (simd.select_f32s(even, sine, cosine), simd.select_f32s(even, cosine, sine));
+    (flip_single(simd, a, quadrant), flip_single(simd, b, simd.add_u32s(quadrant, one)))
+}
+
+/// Changes the sign where a number of quarter turns has the bit 2.
+#[inline(always)]
+fn flip_single<S: Simd>(simd: S, value: S::f32s, quadrant: S::u32s) -> S::f32s {
+    let sign = simd.wrapping_dyn_shl_u32s(simd.and_u32s(quadrant, simd.splat_u32s(2)), simd.splat_u32s(30));
+    simd.transmute_f32s_u32s(simd.xor_u32s(simd.transmute_u32s_f32s(value), sign))
 }
 
 const EXPONENTIAL: [f64; 13] = [
@@ -127,6 +209,7 @@ pub(super) fn exponential(x: &Wide) -> Wide {
 mod tests {
     use super::*;
     use crate::rng::{Purpose, Stream};
+    use crate::simd;
 
     fn numbers(scale: f64) -> impl Iterator<Item = Wide> {
         let mut stream = Stream::new(1, Purpose::Sample, 9, 9);
@@ -151,6 +234,50 @@ mod tests {
                 }
             }
         }
+    }
+
+    struct Turn(Vec<Lane<f32>>);
+
+    impl pulp::WithSimd for Turn {
+        type Output = [Vec<Lane<f32>>; 2];
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(mut self, simd: S) -> [Vec<Lane<f32>>; 2] {
+            let mut sines = self.0.clone();
+            turn_single(simd, &mut self.0, &mut sines);
+            [sines, self.0]
+        }
+    }
+
+    /// Within 2⁻²³, which is one unit in the last place of numbers around one, and with the same bits on all instruction sets.
+    #[test]
+    #[allow(clippy::cast_possible_truncation, reason = "test data")]
+    fn single_sines_and_cosines_agree_with_libm() {
+        let quarters: Wide = std::array::from_fn(|lane| (lane as f64 - 8.0) * std::f64::consts::FRAC_PI_2);
+        for scale in [1e-30, 1e-3, 1.0, 30.0, 1e3, 9.9e3, 3e4, 1e12] {
+            let angles: Vec<Lane<f32>> = numbers(scale).chain([quarters]).map(|x| x.map(|x| x as f32)).collect();
+            let everywhere = simd::everywhere(|| Turn(angles.clone()));
+            for (name, [sines, cosines]) in &everywhere {
+                assert!(sines == &everywhere[0].1[0] && cosines == &everywhere[0].1[1], "{name}");
+            }
+            let [sines, cosines] = &everywhere[0].1;
+            for ((angle, sine), cosine) in angles.iter().zip(sines).zip(cosines) {
+                for lane in 0..LANES {
+                    let wanted = libm::sincos(f64::from(angle[lane]));
+                    let errors = [f64::from(sine[lane]) - wanted.0, f64::from(cosine[lane]) - wanted.1];
+                    assert!(errors.iter().all(|error| error.abs() <= 1.2e-7), "{}: {errors:?}", angle[lane]);
+                    // A row does not depend on its neighbours: alone it has the same values.
+                    let mut alone = [[angle[lane]; LANES]];
+                    let mut of_alone = alone;
+                    turn_single(pulp::Scalar, &mut alone, &mut of_alone);
+                    assert_eq!([of_alone[0][0], alone[0][0]], [sine[lane], cosine[lane]]);
+                }
+            }
+        }
+        let mut infinite = [[f32::INFINITY; LANES]];
+        let mut sines = infinite;
+        turn_single(pulp::Scalar, &mut infinite, &mut sines);
+        assert!(sines[0][0].is_nan() && infinite[0][0].is_nan());
     }
 
     #[test]

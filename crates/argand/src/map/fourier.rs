@@ -2,7 +2,6 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::elementary::sine_cosine;
 use super::{Tiled, first_not_finite};
 use crate::draw::{self, FourierValues};
 use crate::lanes::{self, Columns, LANES, Lane, LaneBuffer};
@@ -13,8 +12,11 @@ use crate::simd;
 use crate::spec::{Frequencies, Spec};
 use crate::transform::fwht;
 
-/// Tiles that share a pass over the frequencies.
+/// Tiles that share a pass over dense frequencies.
 const TILES: usize = 4;
+
+/// Angles whose cosines and sines are written while they are in the first-level cache.
+const PIECE: usize = 64;
 
 /// Random Fourier features of the Gaussian kernel.
 ///
@@ -60,7 +62,7 @@ pub(super) struct Scratch<T> {
     x: LaneBuffer<T>,
     /// Angles, then cosines, of all tiles.
     angles: LaneBuffer<T>,
-    /// Of one tile.
+    /// Of one piece, or of one tile for the adjoint.
     sines: LaneBuffer<T>,
     /// Sums of the products with dense frequencies, or one block of structured ones.
     work: LaneBuffer<T>,
@@ -90,8 +92,9 @@ pub(super) fn bytes<T: Scalar>(spec: &Spec, frequencies: Frequencies) -> Option<
         let signs = outputs.checked_next_multiple_of(padded)?.checked_mul(3)?.checked_add(outputs)?;
         u64::try_from(signs.checked_mul(size_of::<T>())?).ok()?
     };
-    let lanes = dim.checked_add(outputs)?.checked_mul(TILES)?.checked_add(outputs)?;
-    let lanes = lanes.checked_add(work_lanes::<T>(dense, dim, outputs, TILES))?;
+    let tiles = if dense { TILES } else { 1 };
+    let lanes = dim.checked_add(outputs)?.checked_mul(tiles)?.checked_add(outputs)?;
+    let lanes = lanes.checked_add(work_lanes::<T>(dense, dim, outputs, tiles))?;
     own.checked_add(u64::try_from(lanes.checked_mul(size_of::<Lane<T>>())?).ok()?)
 }
 
@@ -123,6 +126,11 @@ impl<T: Scalar> Fourier<T> {
             sines: LaneBuffer::new(self.outputs),
             work: LaneBuffer::new(work_lanes::<T>(dense, self.dim, self.outputs, tiles)),
         }
+    }
+
+    /// The most tiles whose angles are computed together.
+    fn tiles(&self) -> usize {
+        if matches!(self.frequencies, Projected::Dense(_)) { TILES } else { 1 }
     }
 
     /// Leaves the angles of some tiles in the work space.
@@ -186,21 +194,14 @@ impl<T: Scalar> WithSimd for Forward<'_, T> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { signs: [third, second, first], factors, x, work, angles } = self;
         let (filled, padding) = work.split_at_mut(x.len());
-        for ((to, &from), &sign) in filled.iter_mut().zip(x).zip(third) {
-            *to = lanes::scale(from, sign);
-        }
+        lanes::scale_into(simd, x, third.iter().copied(), filled);
         padding.fill([T::ZERO; LANES]);
         fwht::across_lanes(simd, work);
         for signs in [second, first] {
-            work.iter_mut().zip(signs).for_each(
-                #[inline(always)]
-                |(lane, &sign)| *lane = lanes::scale(*lane, sign),
-            );
+            lanes::scale_each(simd, work, signs);
             fwht::across_lanes(simd, work);
         }
-        for ((to, &from), &factor) in angles.iter_mut().zip(&*work).zip(factors) {
-            *to = lanes::scale(from, factor);
-        }
+        lanes::scale_into(simd, work, factors.iter().copied(), angles);
     }
 }
 
@@ -220,16 +221,11 @@ impl<T: Scalar> WithSimd for Backward<'_, T> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { signs: [third, second, first], factors, v, work, gradient } = self;
         let (filled, padding) = work.split_at_mut(v.len());
-        for ((to, &from), &factor) in filled.iter_mut().zip(v).zip(factors) {
-            *to = lanes::scale(from, factor);
-        }
+        lanes::scale_into(simd, v, factors.iter().copied(), filled);
         padding.fill([T::ZERO; LANES]);
         for signs in [first, second, third] {
             fwht::across_lanes(simd, work);
-            work.iter_mut().zip(signs).for_each(
-                #[inline(always)]
-                |(lane, &sign)| *lane = lanes::scale(*lane, sign),
-            );
+            lanes::scale_each(simd, work, signs);
         }
         for (sum, &new) in gradient.iter_mut().zip(&*work) {
             *sum = lanes::add(*sum, new);
@@ -247,18 +243,8 @@ impl<T: Scalar> WithSimd for Turn<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        for (angle, sine) in self.angles.iter_mut().zip(self.sines) {
-            let mut wide = [0.0; LANES];
-            for lane in 0..LANES {
-                wide[lane] = angle[lane].to_f64();
-            }
-            let (sines, cosines) = sine_cosine(&wide);
-            for lane in 0..LANES {
-                angle[lane] = T::from_f64(cosines[lane]);
-                sine[lane] = T::from_f64(sines[lane]);
-            }
-        }
+    fn with_simd<S: Simd>(self, simd: S) {
+        T::turn(simd, self.angles, self.sines);
     }
 }
 
@@ -271,7 +257,7 @@ impl<T: Scalar> Tiled<T> for Fourier<T> {
     }
 
     fn scratch(&self, rows: usize) -> Scratch<T> {
-        self.scratch_for(rows.div_ceil(LANES).clamp(1, TILES))
+        self.scratch_for(rows.div_ceil(LANES).clamp(1, self.tiles()))
     }
 
     fn block(
@@ -282,18 +268,21 @@ impl<T: Scalar> Tiled<T> for Fourier<T> {
         streamed: bool,
         scratch: &mut Scratch<T>,
     ) -> Option<usize> {
-        for start in (0..out.rows()).step_by(TILES * LANES) {
-            let tiles = (out.rows() - start).div_ceil(LANES).min(TILES);
+        for start in (0..out.rows()).step_by(self.tiles() * LANES) {
+            let tiles = (out.rows() - start).div_ceil(LANES).min(self.tiles());
             self.angles(&inputs[0], first + start, tiles, scratch);
             let Scratch { angles, sines, .. } = scratch;
             for (tile, angles) in angles.as_mut().chunks_exact_mut(self.outputs).take(tiles).enumerate() {
-                let sines = sines.as_mut();
-                self.arch.dispatch(Turn { angles: &mut *angles, sines: &mut *sines });
+                let at = start + tile * LANES;
                 // Angles that overflow give NaN, which is reported.
                 let mut finite = true;
-                for (lanes, columns) in [angles, sines].into_iter().zip(self.columns()) {
-                    finite &=
-                        lanes::store(self.arch, lanes, self.scale, columns, &mut out, start + tile * LANES, streamed);
+                for (piece, angles) in angles.chunks_mut(PIECE).enumerate() {
+                    let sines = &mut sines.as_mut()[..angles.len()];
+                    self.arch.dispatch(Turn { angles: &mut *angles, sines: &mut *sines });
+                    for (lanes, columns) in [angles, sines].into_iter().zip(self.columns()) {
+                        let columns = Columns { start: columns.start + piece * PIECE, ..columns };
+                        finite &= lanes::store(self.arch, lanes, self.scale, columns, &mut out, at, streamed);
+                    }
                 }
                 if !finite {
                     return first_not_finite(&mut out).map(|row| first + row);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 
 use super::adjoint::AdjointScratch as TermAdjointScratch;
 use super::product::{Product, Scratch as TermScratch};
@@ -43,6 +43,7 @@ pub struct Maclaurin<T> {
     dim: usize,
     /// Columns that are zeros for every row.
     zeros: Range<usize>,
+    arch: Arch,
 }
 
 #[derive(Debug)]
@@ -118,6 +119,7 @@ impl<T: Scalar> Maclaurin<T> {
             centre: allocation.centre.clone(),
             dim: spec.inputs.as_slice()[0],
             zeros: layout.used..spec.features,
+            arch,
         }
     }
 
@@ -131,17 +133,15 @@ impl<T: Scalar> Maclaurin<T> {
     fn centre(&self, input: &Input<'_, T>, first: usize, rows: usize, rate: f64, prepared: &mut Prepared<T>) {
         let Prepared { centred, exponents, .. } = prepared;
         for ((row, to), exponent) in centred.chunks_exact_mut(self.dim).take(rows).enumerate().zip(exponents) {
-            match input {
-                Input::Dense(table) => to.copy_from_slice(table.row(first + row)),
+            let from = match input {
+                Input::Dense(table) => Some(table.row(first + row)),
                 Input::Sparse(table) => {
                     to.fill(T::ZERO);
                     table.row(first + row).for_each(|(column, value)| to[column] += value);
+                    None
                 }
-            }
-            if let Some(centre) = &self.centre {
-                to.iter_mut().zip(centre).for_each(|(value, centre)| *value = T::from_f64(value.to_f64() - centre));
-            }
-            *exponent = 0.5 * rate * squared_norm(to);
+            };
+            *exponent = 0.5 * rate * self.arch.dispatch(Centre { from, centre: self.centre.as_deref(), to });
         }
     }
 
@@ -179,8 +179,8 @@ impl<T: Scalar> Maclaurin<T> {
         let factor = |row: usize, degree: f64| libm::exp(-exponents[row] / degree);
         let mut bad = self.write_exact(out, |row, root, to| {
             let factor = root * factor(row, 1.0);
-            let u = &centred[row * self.dim..][..self.dim];
-            to.iter_mut().zip(u).for_each(|(to, u)| *to = T::from_f64(factor * u.to_f64()));
+            let from = &centred[row * self.dim..][..self.dim];
+            self.arch.dispatch(Scale { from, factor, to });
         });
         if let Some(root) = self.constant {
             (0..rows).for_each(|row| out.row_mut(row)[0] = T::from_f64(root * factor(row, 1.0)));
@@ -263,8 +263,57 @@ impl<T: Scalar> Maclaurin<T> {
     }
 }
 
-fn squared_norm<T: Scalar>(row: &[T]) -> f64 {
-    row.iter().map(|value| value.to_f64() * value.to_f64()).sum()
+/// Writes x − c, of x where it is or elsewhere, and returns ‖x − c‖², in as many sums as there are lanes: always in the same order.
+struct Centre<'a, T> {
+    from: Option<&'a [T]>,
+    centre: Option<&'a [f64]>,
+    to: &'a mut [T],
+}
+
+impl<T: Scalar> WithSimd for Centre<'_, T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> f64 {
+        let Self { from, centre, to } = self;
+        if let Some(from) = from {
+            to.copy_from_slice(from);
+        }
+        if let Some(centre) = centre {
+            for (value, centre) in to.iter_mut().zip(centre) {
+                *value = T::from_f64(value.to_f64() - centre);
+            }
+        }
+        let mut sums = [0.0; LANES];
+        let (whole, rest) = to.as_chunks::<LANES>();
+        for lane in whole {
+            for at in 0..LANES {
+                sums[at] += lane[at].to_f64() * lane[at].to_f64();
+            }
+        }
+        for (sum, value) in sums.iter_mut().zip(rest) {
+            *sum += value.to_f64() * value.to_f64();
+        }
+        sums.iter().sum()
+    }
+}
+
+/// Writes a multiple of a row.
+struct Scale<'a, T> {
+    from: &'a [T],
+    factor: f64,
+    to: &'a mut [T],
+}
+
+impl<T: Scalar> WithSimd for Scale<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (to, from) in self.to.iter_mut().zip(self.from) {
+            *to = T::from_f64(self.factor * from.to_f64());
+        }
+    }
 }
 
 /// The first rows of a buffer as a table.

@@ -4,7 +4,7 @@
 
 mod adjoint;
 mod cosine;
-mod elementary;
+pub(crate) mod elementary;
 mod fourier;
 mod maclaurin;
 pub(crate) mod monomials;

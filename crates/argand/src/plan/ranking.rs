@@ -87,6 +87,7 @@ mod tests {
             memory_bytes: 0,
             in_time,
             validation: None,
+            other_aim: None,
         }
     }
 

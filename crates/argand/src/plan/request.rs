@@ -31,6 +31,8 @@ pub struct Request {
     pub methods: Vec<Method>,
     /// What `maclaurin-` methods share their features for.
     pub aim: Aim,
+    /// Whether [finalists will be fitted](super::Plan::fit_finalists) to labels: sums for the other aim are then planned, too.
+    pub labelled: bool,
     /// The number of rows whose features are computed and fitted; by default those of the population.
     pub rows: Option<usize>,
     /// The most seconds for the features of these rows and a fit on them.
@@ -59,6 +61,7 @@ impl Request {
             inputs,
             goal,
             aim: Aim::Kernel,
+            labelled: false,
             rows: None,
             time_budget: None,
             memory_limit: DEFAULT_MEMORY_LIMIT,

@@ -1,16 +1,14 @@
 //! The number of features each method needs to reach the goal, and its error.
 
-use std::time::Instant;
-
 use super::remarks::Reason;
 use super::scale::has_unit_rows;
-use super::timing::{Stopwatch, Times};
+use super::timing::{Clock, Times, Timing};
 use super::{Rejected, Request, Step};
 use crate::error::Error;
-use crate::fit::{Fitting, Selection};
+use crate::fit::{Aim, Fitting, Selection};
 use crate::rows::{Input, OwnedRows};
 use crate::scalar::Scalar;
-use crate::spec::{Base, Field, Method, Spec};
+use crate::spec::{Base, Field, Frequencies, Method, Spec};
 use crate::theory::variance::Formula;
 use crate::theory::{ExpectedError, Predictor, choose_rows};
 
@@ -19,6 +17,9 @@ const MOST_MEASURED: usize = 1 << 15;
 
 /// Bytes of all the sketches that one measurement draws, unless twelve of them take more.
 const DRAWN_BYTES: u64 = 1 << 28;
+
+/// Numbers that the sketches of one measurement draw, at about 20 ns each.
+const DRAWN_NUMBERS: usize = 1 << 24;
 
 /// The features with which the first measurement of time is made.
 const PROBE: usize = 512;
@@ -89,24 +90,41 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
 
     /// The sketch of a method with so many features, fitted, and the seconds that took; rejected if there is none.
     fn fitted(&mut self, method: Method, features: usize) -> Option<(Spec, f64)> {
+        self.fitted_for(self.request.aim, method, features)
+    }
+
+    /// As [`Search::fitted`], for an aim.
+    fn fitted_for(&mut self, aim: Aim, method: Method, features: usize) -> Option<(Spec, f64)> {
         let spec = self.request.spec(method, features);
         if !method.looks_at_rows() {
             return self.possible(&spec).then_some((spec, 0.0));
         }
-        let begun = Instant::now();
+        let clock = Clock::start();
         // Landmarks at random cost no time, which buys more of them than better ones are worth.
-        let fitting = Fitting::default().with_selection(Selection::Uniform).with_aim(self.request.aim);
+        let fitting = Fitting::default().with_selection(Selection::Uniform).with_aim(aim);
         let fitted = match (&self.others, method) {
             (Some(others), Method::Nystrom) => spec.fit_to(&[others.view()], &fitting),
             _ => spec.fit_to(self.inputs, &fitting),
         };
-        let seconds = begun.elapsed().as_secs_f64();
+        let seconds = clock.seconds();
         match fitted {
             Ok(fitted) => self.possible(&fitted).then_some((fitted, seconds)),
             Err(error) => {
                 self.reject(method, Reason::Impossible(error));
                 None
             }
+        }
+    }
+
+    /// The same sum for the other aim, if labels will tell which one is better.
+    pub(super) fn for_other_aim(&mut self, spec: &Spec) -> Result<Option<Found>, Error> {
+        if !(self.request.labelled && matches!(spec.method, Method::Maclaurin(_))) {
+            return Ok(None);
+        }
+        let other = if self.request.aim == Aim::Kernel { Aim::Learning } else { Aim::Kernel };
+        match self.fitted_for(other, spec.method, spec.features) {
+            Some((fitted, fit_seconds)) => self.predict(fitted, fit_seconds),
+            None => Ok(None),
         }
     }
 
@@ -133,11 +151,11 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
     }
 
     /// Every method with the most features that can be computed and fitted in so many seconds.
-    pub(super) fn within(&mut self, seconds: f64, stopwatch: &Stopwatch<T>) -> Result<Vec<Found>, Error> {
+    pub(super) fn within(&mut self, seconds: f64, timing: &dyn Timing) -> Result<Vec<Found>, Error> {
         let mut found = Vec::new();
         for method in self.request.distinct_methods() {
             self.step(Step::Timing(method));
-            if let Some((spec, fit_seconds, times)) = self.largest_within(method, seconds, stopwatch)? {
+            if let Some((spec, fit_seconds, times)) = self.largest_within(method, seconds, timing)? {
                 self.step(Step::Predicting(method));
                 let predicted = self.predict(spec, fit_seconds)?;
                 found.extend(predicted.map(|predicted| Found { times: Some(times), ..predicted }));
@@ -151,7 +169,7 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
         &mut self,
         method: Method,
         seconds: f64,
-        stopwatch: &Stopwatch<T>,
+        timing: &dyn Timing,
     ) -> Result<Option<(Spec, f64, Times)>, Error> {
         let most = self.most_features(method);
         if method == Method::Exact && self.request.spec(method, 2).features > most {
@@ -165,7 +183,7 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
         let mut last = 0.0;
         for _ in 0..5 {
             let Some((spec, fit_seconds)) = self.fitted(method, size) else { return Ok(best) };
-            let times = match stopwatch.times(&spec) {
+            let times = match timing.times(&spec) {
                 Err(Error::Overflow { dtype, .. }) => {
                     self.reject(method, Reason::Overflow { dtype });
                     return Ok(None);
@@ -190,7 +208,7 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
                 let ratio = other as f64 / size as f64;
                 (fit_seconds + draw) * ratio.powi(powers[0])
                     + features * ratio.powi(powers[1])
-                    + stopwatch.fit_seconds(other)
+                    + timing.fit_seconds(other)
             };
             let next = sizes.iter().copied().rfind(|other| *other < too_large && expected(other) <= seconds);
             let known = best.as_ref().map_or(0, |(best, ..)| best.features);
@@ -213,6 +231,7 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
         }
         // Large sketches are slow to draw: use fewer, and accept a wider interval.
         let affordable = usize::try_from(DRAWN_BYTES / spec.memory_bytes::<T>()?.max(1)).unwrap_or(usize::MAX);
+        let affordable = affordable.min(DRAWN_NUMBERS / drawn_numbers(&spec).max(1));
         let sketches = self.request.sampling.sketches.min(affordable.max(12));
         match self.predictor.predict(&spec, sketches) {
             Ok(error) => Ok(Some(Found { spec, fit_seconds, times: None, error })),
@@ -339,6 +358,15 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
         }
         Ok(reached)
     }
+}
+
+/// How many normal numbers take as long as drawing Fourier features: structured ones have the lengths of Gaussian vectors, and orthogonal ones, which
+/// are made orthogonal at about a hundred operations per number, much more to do.
+fn drawn_numbers(spec: &Spec) -> usize {
+    let Method::Fourier(frequencies) = spec.method else { return 0 };
+    let dim = spec.inputs.as_slice()[0];
+    let each = if frequencies == Frequencies::Orthogonal { 1 + dim / 50 } else { 1 };
+    spec.outputs().saturating_mul(dim).saturating_mul(each)
 }
 
 /// The next number of features worth considering: even, and with at most five significant bits, so that steps are at most 6 %.

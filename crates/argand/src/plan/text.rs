@@ -249,6 +249,7 @@ mod tests {
             memory_bytes: 68_200,
             in_time,
             validation: None,
+            other_aim: None,
         };
         let measured = Source::MonteCarlo { sketches: 96 };
         Plan {
