@@ -116,16 +116,18 @@ impl PackedFactor {
         Solved { explained: half.iter().map(|value| value * value).sum(), solution, log_determinant }
     }
 
+    /// L as a whole matrix.
+    pub(crate) fn cholesky(&self) -> Cholesky {
+        let mut lower = Matrix::zeros(self.dim, self.dim);
+        for row in 0..self.dim {
+            self.row(row).iter().enumerate().for_each(|(column, &value)| lower[(row, column)] = value);
+        }
+        Cholesky::from_lower(lower)
+    }
+
     /// ‖L⁻¹φ‖² of every row φ; then the remainder after every update.
     pub(crate) fn variances(&self, features: Rows<'_, f32>, updates: &[&RankUpdate]) -> Vec<Vec<f64>> {
-        let mut lower = Matrix::zeros(self.dim, self.dim);
-        let mut rest = &self.values[..];
-        for row in 0..self.dim {
-            let values;
-            (values, rest) = rest.split_at(row + 1);
-            values.iter().enumerate().for_each(|(column, &value)| lower[(row, column)] = value);
-        }
-        let factor = Cholesky::from_lower(lower);
+        let factor = self.cholesky();
         let starts: Vec<usize> = (0..features.rows()).step_by(SOLVED_ROWS).collect();
         let blocks = starts.into_par_iter().map(|start| {
             let count = SOLVED_ROWS.min(features.rows() - start);

@@ -2,19 +2,23 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argand::{Argument, Error, Rows, Spec};
+use argand_learn::blocks::cached_rows;
 use argand_learn::{
-    Archive, GpClassifier, GpOptions, GpRegressor, Labels, Recipe, Ridge, Setting, Targets, read_model,
+    Archive, GpClassifier, GpOptions, GpRegressor, Labels, Recipe, Ridge, Setting, Targets, Workspace, read_model,
 };
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray2};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyType};
 
 use crate::failure::model_error;
 use crate::running::interruptible;
+use crate::sketch::Sketch;
+use crate::table::Table;
 
 /// The sums of features and targets. Pickled as the file that other machines merge.
 #[pyclass(frozen, module = "argand._argand")]
@@ -37,10 +41,22 @@ impl OwnedLabels {
     }
 
     pub(crate) fn view(&self) -> Result<Labels<'_>, Error> {
+        self.slice(0..self.rows())
+    }
+
+    fn rows(&self) -> usize {
+        match self {
+            Self::Classes(classes) => classes.len(),
+            Self::Values { values, columns } => values.len() / (*columns).max(1),
+        }
+    }
+
+    /// Those of the rows in a range.
+    fn slice(&self, range: Range<usize>) -> Result<Labels<'_>, Error> {
         Ok(match self {
-            Self::Classes(classes) => Labels::Classes(classes),
+            Self::Classes(classes) => Labels::Classes(&classes[range]),
             Self::Values { values, columns } => {
-                Labels::Values(Rows::new(values, values.len() / (*columns).max(1), *columns)?)
+                Labels::Values(Rows::new(&values[range.start * columns..range.end * columns], range.len(), *columns)?)
             }
         })
     }
@@ -86,27 +102,67 @@ impl Gram {
         Ok(Self(Arc::new(Mutex::new(gram))))
     }
 
-    /// Restores from the result of `__getnewargs__`.
+    /// Restores from the bytes of a file, as such or as an array of them.
     #[new]
-    fn new(bytes: &[u8]) -> PyResult<Self> {
-        let gram = argand_learn::Gram::from_bytes(bytes).map_err(model_error)?;
-        Ok(Self(Arc::new(Mutex::new(gram))))
+    fn new(py: Python<'_>, bytes: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let gram = if let Ok(array) = bytes.cast::<PyArray1<u8>>() {
+            let array = array.try_readonly()?;
+            let bytes = array.as_slice()?;
+            py.detach(|| argand_learn::Gram::from_bytes(bytes))
+        } else {
+            argand_learn::Gram::from_bytes(bytes.extract()?)
+        };
+        Ok(Self(Arc::new(Mutex::new(gram.map_err(model_error)?))))
     }
 
-    fn __getnewargs__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>,) {
-        (PyBytes::new(py, &lock(&self.0).to_bytes()),)
+    fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &lock(&self.0).to_bytes())
     }
 
-    /// Adds rows; if interrupted, the sums are unusable.
-    fn update(
+    /// Pickled as an array, which goes over a network without being copied.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, (Bound<'py, PyArray1<u8>>,)) {
+        let (py, gram) = (slf.py(), Arc::clone(&slf.get().0));
+        let bytes = py.detach(|| lock(&gram).to_bytes());
+        (slf.get_type(), (PyArray1::from_vec(py, bytes),))
+    }
+
+    /// Adds rows, of which `first_row` is the first; if interrupted, the sums are unusable.
+    ///
+    /// Some rows at a time: their features stay near the processor, and in the same memory, as the system takes its time to hand out more.
+    fn learn(
         &self,
         py: Python<'_>,
-        features: PyReadonlyArray2<'_, f32>,
+        sketch: &Sketch,
+        table: &Bound<'_, PyAny>,
         labels: &Bound<'_, PyAny>,
         threads: Option<usize>,
+        first_row: usize,
     ) -> PyResult<()> {
-        let (gram, features, labels) = (Arc::clone(&self.0), Features::new(&features)?, OwnedLabels::new(labels)?);
-        interruptible(py, threads, move || lock(&gram).update(features.view()?, labels.view()?))?.map_err(model_error)
+        let table = Table::<f32>::new(table)?;
+        let view = table.view()?;
+        let input = py.detach(|| view.input()).map_err(model_error)?;
+        let (rows, columns, labels) = (input.rows(), sketch.features(), Arc::new(OwnedLabels::new(labels)?));
+        if labels.rows() != rows {
+            return Err(model_error(Error::invalid(Argument::Labels, format!("{rows} rows, as X"), labels.rows())));
+        }
+        // The rows of a class are summed up together.
+        let apart = matches!(lock(&self.0).targets(), Targets::ClassesApart(_));
+        let step = if apart { rows.max(1) } else { cached_rows(columns) };
+        let (mut features, mut workspace) = (vec![0.0; step.min(rows) * columns], Workspace::default());
+        for start in (0..rows).step_by(step) {
+            let range = start..rows.min(start + step);
+            let fail = move |error: Error| model_error(error.in_rows_from(first_row + start));
+            features.truncate(range.len() * columns);
+            sketch.fill(py, &[input.slice(range.clone())], &mut features, threads, fail)?;
+            let (gram, labels) = (Arc::clone(&self.0), Arc::clone(&labels));
+            let add = move || {
+                let rows = Rows::new(&features, range.len(), columns)?;
+                lock(&gram).update_with(rows, labels.slice(range)?, &mut workspace)?;
+                Ok((features, workspace))
+            };
+            (features, workspace) = interruptible(py, threads, add)?.map_err(fail)?;
+        }
+        Ok(())
     }
 
     /// These sums and those of other rows, which both stay as they are.

@@ -76,7 +76,7 @@ def model():
 
 
 def gram_bytes(model):
-    return model._gram.__getnewargs__()[0]
+    return model._gram.to_bytes()
 
 
 @pytest.fixture(scope="module")

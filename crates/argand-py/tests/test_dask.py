@@ -55,14 +55,14 @@ def targets(model, rows):
 
 
 def gram_bytes(model):
-    return model._gram.__getnewargs__()[0]
+    return model._gram.to_bytes()
 
 
 def one_process(model, blocks):
     """The sums of blocks of NumPy arrays, added up by hand: runs of neighbours, then a binary tree."""
     X, y = (np.concatenate(parts) for parts in zip(*blocks))
     model = model.fit(X, y)
-    each = -(-len(blocks) // _sums.MOST_RUNS)
+    each = _sums.blocks_of_a_run(len(blocks))
     sums = [model._sum_up(model._sketch, x, model._check_labels(t, reset=False, classes=None)) for x, t in blocks]
     runs = []
     for start in range(0, len(sums), each):
@@ -175,6 +175,43 @@ def test_fit_has_the_bits_of_one_process(model, chunk, most_runs, rows, monkeypa
     assert gram_bytes(fitted) == gram_bytes(again)
     if chunk == ROWS:
         assert gram_bytes(fitted) == gram_bytes(clone(model).fit(rows, y))
+
+
+def test_runs_are_long_where_there_are_many_blocks():
+    """Their length depends on the number of blocks alone."""
+    lengths = [_sums.blocks_of_a_run(blocks) for blocks in (1, 99, 100, 150, 200, 4096, 4097, 100_000)]
+    assert lengths == [1, 1, 2, 3, 4, 4, 5, 98]
+
+
+def test_long_runs_have_the_bits_of_one_process(rows):
+    y, model = targets(argand.Ridge, rows), argand.Ridge(n_components=32, random_state=0)
+    blocks = [(rows[at : at + 2], y[at : at + 2]) for at in range(0, ROWS, 2)]
+    fitted = clone(model).fit(da.from_array(rows, chunks=(2, COLUMNS)), da.from_array(y, chunks=2))
+    assert gram_bytes(fitted) == gram_bytes(one_process(clone(model), blocks))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "precision"),
+    [
+        (["uint8"], "float32"),
+        (["int16", "float32", "bool"], "float32"),
+        (["int32"], "float64"),
+        (["uint8", "float64"], "float64"),
+        (["Int8"], "float64"),
+    ],
+)
+def test_numbers_of_few_bits_are_learnt_from_in_single_precision(kinds, precision):
+    """Half the memory, and the same bits."""
+    numbers = np.random.default_rng(0).integers(0, 2 if "bool" in kinds else 100, (ROWS, 6))
+    frame = pd.DataFrame(numbers, columns=list("abcdef"))
+    frame = frame.astype({column: kinds[at % len(kinds)] for at, column in enumerate(frame)})
+    X, y = dd.from_pandas(frame, npartitions=1), dd.from_pandas(frame["a"].astype(float), npartitions=1)
+    (pair,) = argand.dask.pairs_of(X, y).to_delayed()
+    table, _ = pair.compute()
+    assert table.dtype == precision == argand.dask.pairs_of(X, y).dtype["X"] and table.flags.c_contiguous
+    np.testing.assert_array_equal(table, numbers)
+    model = argand.Ridge(n_components=32, random_state=0)
+    assert gram_bytes(clone(model).fit(X, y)) == gram_bytes(clone(model).fit(frame, frame["a"].astype(float)))
 
 
 @each_model

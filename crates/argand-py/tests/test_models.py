@@ -314,9 +314,12 @@ def test_what_is_not_a_model_is_refused():
         _argand.Gram.empty(spec, "rows", 2)
     gram = _argand.Gram.empty(spec, "classes", 2)
     with pytest.raises(ValueError, match=r'expected a file of kind ridge, .*, got "gram"'):
-        _argand.Model(*gram.__getnewargs__())
+        _argand.Model(gram.to_bytes())
     features = np.eye(2, 8, dtype=np.float32)
-    gram.update(features, np.array([0, 1], np.uint32), None)
+    table, classes = np.eye(2, 3, dtype=np.float32), np.array([0, 1], np.uint32)
+    with pytest.raises(ValueError, match="expected 2 rows, as X, got 1"):
+        gram.learn(_argand.Sketch(spec), table, classes[:1], None, 0)
+    gram.learn(_argand.Sketch(spec), table, classes, None, 0)
     model = gram.ridge(1.0, None)
     assert model.settings == {"lambda": 1.0} and model.evidence is None
     for ask in (model.probabilities, model.means_and_variances):

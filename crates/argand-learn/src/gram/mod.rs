@@ -17,10 +17,11 @@ use crate::archive::Archive;
 use crate::blocks::SUMMED_ROWS;
 use crate::engine::Engine;
 use crate::recipe::Recipe;
-use products::{Group, Packed, WIDTH};
+use products::{Group, WIDTH};
 use targets::{sum, target_columns};
 use triangle::{Products, most_kept, split, sums_of};
 
+pub(crate) use products::Packed;
 pub(crate) use targets::check_classes;
 pub use targets::{Labels, Targets};
 pub(crate) use triangle::Triangle;
@@ -79,6 +80,10 @@ impl PartialEq for Gram {
             && self.target_squares == other.target_squares
     }
 }
+
+/// Memory that [`Gram::update_with`] works in, of 8 D bytes for each of up to 1,024 rows.
+#[derive(Debug, Default)]
+pub struct Workspace(Packed);
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -144,12 +149,25 @@ impl Gram {
     /// [`Error::Invalid`] for features or targets of another shape or kind and for classes that do not exist, and
     /// [`Error::NotFinite`]; the sums are then as they were.
     pub fn update(&mut self, features: Rows<'_, f32>, labels: Labels<'_>) -> Result<(), Error> {
+        self.update_with(features, labels, &mut Workspace::default())
+    }
+
+    /// As [`Gram::update`], in memory that the next call can use again: the system takes its time to hand out fresh memory.
+    ///
+    /// # Errors
+    /// As [`Gram::update`].
+    pub fn update_with(
+        &mut self,
+        features: Rows<'_, f32>,
+        labels: Labels<'_>,
+        Workspace(packed): &mut Workspace,
+    ) -> Result<(), Error> {
         self.check(features, labels)?;
         self.total = OnceLock::new();
         let (dim, all): (_, Vec<usize>) = (features.columns(), (0..features.rows()).collect());
-        let (most, mut packed) = (most_kept(self.targets.groups(), dim), Packed::new());
+        let most = most_kept(self.targets.groups(), dim);
         if let [products] = &mut self.products[..] {
-            products.prepare(features.rows(), most, dim, &mut packed);
+            products.prepare(features.rows(), most, dim, packed);
         }
         for rows in all.chunks(SUMMED_ROWS) {
             packed.fill(&rows.iter().map(|&row| features.row(row)).collect::<Vec<_>>());
@@ -179,7 +197,7 @@ impl Gram {
             let mut groups = vec![Vec::new(); classes];
             labels.iter().enumerate().for_each(|(row, &label)| groups[label as usize].push(features.row(row)));
             for (products, rows) in self.products.iter_mut().zip(&groups) {
-                products.add_rows(rows, most, dim, &mut packed);
+                products.add_rows(rows, most, dim, packed);
             }
         } else if let [Products::Rows(kept)] = &mut self.products[..] {
             all.iter().for_each(|&row| kept.extend_from_slice(features.row(row)));

@@ -25,7 +25,8 @@ const TOGETHER: usize = 4;
 /// Some rows of features: a block of [`DEPTH`] rows (or the last, shorter one) after the other, of each block a group of features after
 /// the other, and of each group its rows. What is worked on together so lies together, and is not found in the few places of a cache that
 /// addresses far apart by a power of two share.
-pub(super) struct Packed {
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
     /// With some numbers to spare, so that groups can start a cache line.
     numbers: Vec<f64>,
     start: usize,
@@ -35,8 +36,8 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    pub(super) fn new() -> Self {
-        Self { numbers: Vec::new(), start: 0, rows: 0, groups: 0 }
+    pub(crate) fn new() -> Self {
+        Self::default()
     }
 
     /// Copies rows, of which there is at least one.

@@ -105,6 +105,24 @@ impl Gram {
 }
 
 /// Classes of 3 to 36 rows, of which those up to 24 are kept, in one piece, in blocks and in parts that are merged.
+/// Parts of as many rows as are summed up at a time give the same bits as all rows at once, in memory that is used again.
+#[test]
+fn parts_in_one_workspace_have_the_bits_of_the_whole() {
+    for (rows, dim) in [(5000, 66), (3000, 14), (2500, 1300)] {
+        let (recipe, features, labels) = problem(rows, dim, 3);
+        for step in [crate::blocks::SUMMED_ROWS, 2 * crate::blocks::SUMMED_ROWS] {
+            let [mut whole, mut parts] = [(); 2].map(|()| Gram::new(&recipe, Targets::Classes(3)).unwrap());
+            whole.update(Rows::new(&features, rows, dim).unwrap(), Labels::Classes(&labels)).unwrap();
+            let mut workspace = Workspace::default();
+            for (features, labels) in features.chunks(step * dim).zip(labels.chunks(step)) {
+                let table = Rows::new(features, labels.len(), dim).unwrap();
+                parts.update_with(table, Labels::Classes(labels), &mut workspace).unwrap();
+            }
+            assert!(parts == whole, "{rows} rows, {dim} features, {step} at a time");
+        }
+    }
+}
+
 #[test]
 fn kept_rows_stand_for_their_products() {
     let (dim, classes, rows) = (66, 6, 100);

@@ -14,8 +14,23 @@ pub(crate) struct Triangle {
 }
 
 impl Triangle {
-    pub(super) fn zeros(dim: usize) -> Self {
+    pub(crate) fn zeros(dim: usize) -> Self {
         Self { dim, values: vec![0.0; dim * (dim + 1) / 2] }
+    }
+
+    /// Of numbers row by row, of which there are enough.
+    pub(crate) fn from_values(dim: usize, values: Vec<f64>) -> Self {
+        Self { dim, values }
+    }
+
+    /// Row by row.
+    pub(crate) fn values(&self) -> &[f64] {
+        &self.values
+    }
+
+    /// The sum of the diagonal.
+    pub(crate) fn trace(&self) -> f64 {
+        (0..self.dim).map(|row| self.values[row * (row + 3) / 2]).sum()
     }
 
     /// Entries 0..=row of a row.
@@ -24,11 +39,23 @@ impl Triangle {
     }
 
     pub(super) fn add(&mut self, other: &Self) {
-        self.values.par_iter_mut().zip(&other.values).with_min_len(1 << 14).for_each(|(sum, value)| *sum += value);
+        self.add_packed(&other.values);
+    }
+
+    /// Adds another triangle, row by row.
+    pub(crate) fn add_packed(&mut self, values: &[f64]) {
+        self.values.par_iter_mut().zip(values).with_min_len(1 << 14).for_each(|(sum, value)| *sum += value);
+    }
+
+    /// self + c·I, packed.
+    pub(crate) fn plus(&self, c: f64) -> Vec<f64> {
+        let mut packed = self.values.clone();
+        (0..self.dim).for_each(|row| packed[row * (row + 3) / 2] += c);
+        packed
     }
 
     /// Adds the products of rows.
-    pub(super) fn add_rows(&mut self, rows: &[&[f32]], packed: &mut Packed) {
+    pub(crate) fn add_rows(&mut self, rows: &[&[f32]], packed: &mut Packed) {
         for rows in rows.chunks(SUMMED_ROWS) {
             packed.fill(rows);
             packed.add_products(self.dim, &mut self.values);

@@ -140,16 +140,20 @@ class BaseModel(BaseEstimator):
 
     def _blocks(self, sketch: _argand.Sketch, table: Any) -> Iterator[tuple[slice, np.ndarray]]:
         """Features in float32, block by block."""
+        threads = threads_of(self.n_jobs)
+        for rows, part in self._parts(sketch, table):
+            block = np.empty((rows.stop - rows.start, sketch.features), np.float32)
+            sketch.transform_block(part, block, threads, rows.start)
+            yield rows, block
+
+    def _parts(self, sketch: _argand.Sketch, table: Any) -> Iterator[tuple[slice, Any]]:
+        """Rows in float32, as the compiled part reads them, block by block."""
         if sketch.method == "srf":
             check_directions(table)
         check_single_precision(table)
-        features, step = sketch.features, sketch.block_rows
-        threads = threads_of(self.n_jobs)
-        for start in range(0, table.shape[0], step):
-            rows = slice(start, min(start + step, table.shape[0]))
-            block = np.empty((rows.stop - start, features), np.float32)
-            sketch.transform_block(native(table[rows], np.float32), block, threads, start)
-            yield rows, block
+        for start in range(0, table.shape[0], sketch.block_rows):
+            rows = slice(start, min(start + sketch.block_rows, table.shape[0]))
+            yield rows, native(table[rows], np.float32)
 
     def _no_sums(self, sketch: _argand.Sketch) -> _argand.Gram:
         return _argand.Gram.empty(sketch.spec, self._targets, self._n_columns)
@@ -158,10 +162,11 @@ class BaseModel(BaseEstimator):
         if is_dask(labels):
             from .dask import sum_up
 
-            return sum_up(self, sketch, table.dtype, labels)
+            return sum_up(self, sketch, labels)
         gram = self._no_sums(sketch)
-        for rows, features in self._blocks(sketch, table):
-            gram.update(features, np.ascontiguousarray(labels[rows]), threads_of(self.n_jobs))
+        threads = threads_of(self.n_jobs)
+        for rows, part in self._parts(sketch, table):
+            gram.learn(sketch, part, np.ascontiguousarray(labels[rows]), threads, rows.start)
         return gram
 
     @all_or_nothing

@@ -358,11 +358,8 @@ def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str = "pivoted", aim
     parts = json.loads(spec)
     if not looks_at_rows(parts["method"]):
         return spec
-    rows, asked = getattr(table, "rows", table.shape[0]), parts["features"]
-    most = max(SAMPLED_ROWS, 4 * asked)
-    chosen = np.random.default_rng(parts["seed"]).choice(rows, most, replace=False) if rows > most else np.arange(rows)
-    table = table[np.sort(chosen)]
-    array = native(table, common_precision([table]))
+    asked = parts["features"]
+    array = some_rows(table, max(SAMPLED_ROWS, 4 * asked), parts["seed"])
     fitted = _argand.fit_spec(spec, array, text("selection", selection), text("aim", aim), threads_of(n_jobs))
     found = json.loads(fitted)["features"]
     if found < asked:
@@ -372,6 +369,20 @@ def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str = "pivoted", aim
             stacklevel=5,
         )
     return fitted
+
+
+def choose_spec(spec: str, table: Any, n_jobs: Any) -> str:
+    """The JSON of a spec of a Gaussian kernel with the method that learns better from rows."""
+    array = some_rows(table, SAMPLED_ROWS, json.loads(spec)["seed"])
+    return _argand.choose_spec(spec, array, threads_of(n_jobs))
+
+
+def some_rows(table: Any, most: int, seed: int) -> Any:
+    """At most so many rows of a table, in their order, for the compiled part."""
+    rows = getattr(table, "rows", table.shape[0])
+    chosen = np.random.default_rng(seed).choice(rows, most, replace=False) if rows > most else np.arange(rows)
+    table = table[np.sort(chosen)]
+    return native(table, common_precision([table]))
 
 
 def aim_of(spec: dict[str, Any]) -> str:

@@ -22,10 +22,24 @@ from sklearn.utils.validation import validate_data
 from .. import _argand
 from .._arguments import check_table
 from ._lazy import ship, unpack
-from ._tables import aligned, as_array, check_block, expected_columns, is_frame, naming_block, numbers
+from ._tables import (
+    aligned,
+    as_array,
+    check_block,
+    expected_columns,
+    in_single_precision,
+    is_frame,
+    naming_block,
+    numbers,
+)
 
 # Enough for hundreds of workers to end together; few enough that sums take less of the network than rows.
 MOST_RUNS = 1024
+
+# Several blocks are summed up before anything is sent: few of them, and only if there still are so many runs,
+# as workers wait for the last one.
+FEW_RUNS = 50
+LONG_RUN = 4
 
 # A block that takes more tasks than this is left to the scheduler, which may have them done at the same time.
 MOST_FUSED = 32
@@ -51,24 +65,33 @@ def _values(partition: Any) -> np.ndarray:
 
 
 def pairs_of(X: Any, y: Any) -> da.Array:
-    """Rows and their targets, a pair of arrays for every block. What both are made of is computed once."""
-    meta = np.empty(0, object)
+    """Rows and their targets, a pair of arrays for every block. What both are made of is computed once.
+
+    The type of rows is that of the field X.
+    """
     if is_frame(X) and is_frame(y):
         if X.npartitions != y.npartitions:
             raise ValueError(f"y: expected {X.npartitions} blocks of rows, as X, got {y.npartitions}")
+        # Models compute in float32.
+        expected = in_single_precision(expected_columns(X))
+        meta = _no_pairs(expected["dtype"])
         # Dask may read some files together, but those of X and y alike.
         return X.map_partitions(
-            _pair_of_partitions, y, **expected_columns(X), meta=meta, align_dataframes=False, enforce_metadata=False
+            _pair_of_partitions, y, **expected, meta=meta, align_dataframes=False, enforce_metadata=False
         )
     table, labels = as_array(X), labels_of(y)
     rows = table.chunks[0]
     if any(map(np.isnan, rows)) and not dask.is_dask_collection(y):
         raise TypeError("y: expected a Dask array, series or data frame, as X does not know the rows of its blocks")
     labels = aligned(labels, rows, "y", "X")
-    index = "ik"[: labels.ndim]
+    index, meta = "ik"[: labels.ndim], _no_pairs(table.dtype)
     return da.blockwise(
-        _pair, "i", table, "ij", labels, index, dtype=object, meta=meta, concatenate=True, align_arrays=False
+        _pair, "i", table, "ij", labels, index, dtype=meta.dtype, meta=meta, concatenate=True, align_arrays=False
     )
+
+
+def _no_pairs(dtype: np.dtype) -> np.ndarray:
+    return np.empty(0, [("X", dtype), ("y", object)])
 
 
 def _pair(x: Any, y: Any) -> tuple[Any, Any]:
@@ -100,8 +123,8 @@ def _complete(labels: Any) -> Any:
     return labels
 
 
-def sum_up(model: Any, sketch: _argand.Sketch, dtype: np.dtype, pairs: da.Array) -> _argand.Gram:
-    """The sums of all rows, of this type, and their targets."""
+def sum_up(model: Any, sketch: _argand.Sketch, pairs: da.Array) -> _argand.Gram:
+    """The sums of all rows and their targets."""
     # Sums that are too large are refused before any row is read.
     model._no_sums(sketch)
     model = copy.copy(model)
@@ -110,14 +133,14 @@ def sum_up(model: Any, sketch: _argand.Sketch, dtype: np.dtype, pairs: da.Array)
     # What belongs together is put together below.
     blocks = pairs.to_delayed(optimize_graph=False).ravel()
     token = tokenize(shipped.key, pairs.name)
-    blocks_each = -(-len(blocks) // MOST_RUNS)
+    blocks_each = blocks_of_a_run(len(blocks))
     runs, steps = [], []
     for start in range(0, len(blocks), blocks_each):
         sums = None
         for number in range(start, min(start + blocks_each, len(blocks))):
             # First blocks have a name of their own, so that the scheduler does not start all runs at once.
             steps.append((f"argand-{'sums' if sums is None else 'more-sums'}-{token}", number))
-            sums = _add_block(sums, shipped, blocks[number], dtype, number, dask_key_name=steps[-1])
+            sums = _add_block(sums, shipped, blocks[number], pairs.dtype["X"], number, dask_key_name=steps[-1])
         runs.append(sums)
     while len(runs) > 1:
         neighbours = [runs[at : at + 2] for at in range(0, len(runs), 2)]
@@ -128,6 +151,11 @@ def sum_up(model: Any, sketch: _argand.Sketch, dtype: np.dtype, pairs: da.Array)
         ]
     (gram,) = dask.compute(_fused(runs[0], steps))
     return gram
+
+
+def blocks_of_a_run(blocks: int) -> int:
+    """How many neighbours are summed up one after the other: more of them send less, and keep fewer workers busy."""
+    return max(1, min(LONG_RUN, blocks // FEW_RUNS), -(-blocks // MOST_RUNS))
 
 
 @dask.delayed

@@ -168,6 +168,13 @@ def expected_columns(X: Any, name: str = "X") -> dict[str, Any]:
     return {"name": name, "types": types, "dtype": dtype}
 
 
+def in_single_precision(expected: dict[str, Any]) -> dict[str, Any]:
+    """Expected columns whose numbers become float32, if all of them are the same in it: half the memory."""
+    # Names of pandas' own types (Int8, say), are no names for NumPy.
+    kinds = [np.dtype(kind) if kind in np.sctypeDict else np.float64 for kind in set(expected["types"].values())]
+    return {**expected, "dtype": np.result_type(np.float32, *kinds)}
+
+
 def numbers(partition: Any, name: str, types: dict[str, str], dtype: np.dtype, partition_info: Any = None) -> Any:
     """A partition as an array, if it has the expected columns."""
     with naming_block(partition_info["number"]):
@@ -177,7 +184,9 @@ def numbers(partition: Any, name: str, types: dict[str, str], dtype: np.dtype, p
         for column, expected in types.items():
             if found[column] != expected:
                 raise NotNumbersError(f"{name}: expected {expected} in the column {column!r}, got {found[column]}")
-        return np.ascontiguousarray(partition.to_numpy(dtype, na_value=np.nan))
+        # Of one type of NumPy, this is a view, and numbers are copied once.
+        one = len(set(types.values())) == 1 and isinstance(partition.dtypes.iloc[0], np.dtype)
+        return np.ascontiguousarray(partition.to_numpy() if one else partition.to_numpy(dtype, na_value=np.nan), dtype)
 
 
 def check_block(block: Any, expected: np.dtype, on_gpu: bool) -> None:
