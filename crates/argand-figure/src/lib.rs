@@ -1,12 +1,15 @@
 //! Charts of lines and points as SVG, in one style: a colour for every base, solid lines for Complex-to-Real sketches and dashed ones for
 //! real ones, names at the ends of lines, and text that can be read on a phone.
 
+mod attribution;
 mod axis;
 mod draw;
+mod page;
 mod plan;
 mod style;
 mod text;
 
+pub use attribution::{Answer, Content, Exhibit, SHOWN_EXAMPLES, SHOWN_QUERIES, Scored, attribution_page};
 pub use axis::Scale;
 pub use plan::{plan_fragment, plan_page};
 pub use style::{COLOURS, Mark, Stroke, Style, highlighted, key};

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::page::page;
 use crate::text::escape;
 use crate::{Figure, Mark, Panel, Parts, Scale, Series, Stroke, Style, key};
 
@@ -137,15 +138,7 @@ pub fn plan_fragment(plans: &[&str], about: &str, command: impl Fn(&str) -> Stri
 /// What is wrong with the JSON.
 pub fn plan_page(plans: &[&str], about: &str, command: impl Fn(&str) -> String) -> Result<String, String> {
     let fragment = plan_fragment(plans, about, command)?;
-    // The policy keeps browsers from loading anything, whatever the page contains.
-    Ok(format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>Which features?</title>\n\
-         <style>html {{ background: #fff }} body {{ margin: 0 }} @media screen and (prefers-color-scheme: dark) {{ html {{ background: #14171d }} \
-         }}</style>\n</head>\n<body>\n{fragment}</body>\n</html>\n"
-    ))
+    Ok(page("Which features?", "style-src 'unsafe-inline'; script-src 'unsafe-inline'", &fragment))
 }
 
 /// Error over time and over features, of all plans, for the methods of the first.

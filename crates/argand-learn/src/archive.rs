@@ -181,7 +181,11 @@ impl Archive {
     /// The bytes that [`Archive::write_to`] writes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+        let numbers = self.arrays.iter().map(|(_, array)| match array {
+            Array::F32(values) => size_of_val(&values[..]),
+            Array::F64(values) => size_of_val(&values[..]),
+        });
+        let mut bytes = Vec::with_capacity(self.header.len() + numbers.sum::<usize>() + 4096);
         // Memory takes whatever is written, and the headers that this crate makes are short.
         let _ = self.write_to(&mut bytes);
         bytes

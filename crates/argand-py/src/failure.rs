@@ -60,6 +60,7 @@ fn translated(error: Error, precision: &str, wider: &str) -> PyErr {
             let (name, advice) = match advice {
                 Advice::Penalty => ("alpha", "use a larger alpha, or 0".to_owned()),
                 Advice::Variances => ("kernel_variance", "use a smaller kernel_variance, or larger noise".to_owned()),
+                Advice::Damping => ("damping", "use a larger damping".to_owned()),
                 other => ("X", other.to_string()),
             };
             format!("{name}: {what} is singular to working precision; {advice}")

@@ -134,7 +134,7 @@ impl<T: Scalar> View<'_, T> {
     }
 
     /// All rows.
-    fn input(&self) -> Result<Input<'_, T>, Error> {
+    pub(crate) fn input(&self) -> Result<Input<'_, T>, Error> {
         match self {
             Self::Dense { values, rows, columns } => Ok(Rows::new(values, *rows, *columns)?.into()),
             Self::Sparse { row_starts, columns_of, values, columns } => {

@@ -19,8 +19,9 @@ def idx(path, array):
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("data")
-    for name in ("mnist", "fashion-mnist", "cifar10-conv"):
+    for name in ("mnist", "fashion-mnist", "cifar10-conv", "moby-dick"):
         (folder / name).mkdir()
+    (folder / "moby-dick/data.txt").write_text("Call me Ishmael. Some years ago, never mind how long. " * 100)
     for part, count in (("train", 300), ("test", 100)):
         labels = rng.integers(10, size=count, dtype=np.uint8)
         rows = rng.random((count, 512)) + (np.arange(512) % 10 == labels[:, None])
@@ -38,6 +39,7 @@ def data(tmp_path_factory):
     [
         ("online", ["ctr-product-srht, Argand", "tensor-sketch, plain PyTorch"]),
         ("pooling", ["full bilinear pooling", "compact, ctr-product-srht"]),
+        ("attribution", ["two-sided", "ctr-product-srht", "forward and backward"]),
         ("gradients", ["blocks.1.fc2", "forward and backward", "ctr-product-srht"]),
     ],
 )

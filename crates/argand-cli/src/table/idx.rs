@@ -14,7 +14,7 @@ use super::npy::{CHUNK, Decode, decoder};
 use super::{Block, Element, Progress, Reader, open_file};
 use crate::failure::Failure;
 
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+pub(super) const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// The highest compression ratio of Deflate.
 const BEST_COMPRESSION: u64 = 1032;
 

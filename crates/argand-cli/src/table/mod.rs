@@ -6,11 +6,13 @@
 
 mod csv;
 mod idx;
+mod images;
 mod labels;
 mod libsvm;
 mod npy;
 mod parquet;
 mod predicted;
+mod ranked;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -22,8 +24,10 @@ use std::str::FromStr;
 
 use half::f16;
 
+pub(crate) use images::read_images;
 pub(crate) use labels::{Label, LabelReader};
 pub(crate) use predicted::LabelWriter;
+pub(crate) use ranked::RankedWriter;
 
 use crate::failure::Failure;
 use crate::output::AtomicFile;

@@ -264,7 +264,7 @@ impl NpyText {
 }
 
 /// Opens a file and reads its header; returns its length as well. The file is then at its first item.
-fn open_header(path: &Path) -> Result<(File, u64, Header), Failure> {
+pub(super) fn open_header(path: &Path) -> Result<(File, u64, Header), Failure> {
     let (mut file, total) = open_file(path)?;
     let text = read_header(&mut file).map_err(|fault| match fault {
         HeaderFault::Contents(what) => Failure::input(path, what),
@@ -315,11 +315,11 @@ fn read_header(file: &mut impl Read) -> Result<Vec<u8>, HeaderFault> {
 }
 
 /// The contents of an NPY header.
-struct Header {
+pub(super) struct Header {
     /// The type, as NumPy writes it, or the Python text of a structured one.
-    dtype: String,
-    fortran_order: bool,
-    shape: Vec<u64>,
+    pub(super) dtype: String,
+    pub(super) fortran_order: bool,
+    pub(super) shape: Vec<u64>,
 }
 
 impl Header {

@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, missing_docs, reason = "a test has no users")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod attribution;
 mod choices;
 mod kernels;
 mod leftovers;

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::Workspace;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
+    "attribute",
     "completions",
     "demo",
     "evaluate",

@@ -48,7 +48,7 @@ fn a_plan_is_a_page_too() {
 
 #[test]
 fn the_page_of_a_plan_can_be_used() {
-    let Some(browser) = Browser::find(FRAME) else {
+    let Some(browser) = Browser::find(LOOK) else {
         eprintln!("NOT RUN: the page of a plan was not used, for want of a browser: `apt-get install chromium`");
         return;
     };
@@ -90,18 +90,8 @@ fn the_page_of_a_plan_can_be_used() {
     assert_ne!(seen["picked"], serde_json::json!(["tensor-sketch"]));
 }
 
-/// Frames the page, points, clicks and copies in it, and says what happened.
-const FRAME: &str = r#"<!doctype html>
-<meta charset="utf-8">
-<meta name="color-scheme" content="light dark">
-<style>body { margin: 0 } iframe { display: block; border: 0; width: WIDTHpx; height: 800px }</style>
-<iframe src="PAGE" allow="clipboard-write"></iframe>
-<script>
-const frame = document.querySelector('iframe');
-
-CONTRAST
-
-function look() {
+/// Points, clicks and copies in the page, and says what happened.
+const LOOK: &str = r#"function look() {
   const page = frame.contentDocument, view = frame.contentWindow, faults = [];
   const all = selector => [...page.querySelectorAll(selector)], words = element => element.textContent.trim().slice(0, 40);
   const background = view.getComputedStyle(page.documentElement).backgroundColor;
@@ -138,15 +128,4 @@ function look() {
   button.click();
   page.querySelector('.argand-plan').dispatchEvent(new view.PointerEvent('pointerleave'));
   return { faults, background, first, dimmed, tip, picked, copied, button: button.textContent, height: page.documentElement.scrollHeight };
-}
-
-addEventListener('load', () => {
-  const seen = look();
-  frame.style.height = seen.height + 'px';
-  const found = document.createElement('pre');
-  found.id = 'seen';
-  found.textContent = JSON.stringify(seen);
-  document.body.append(found);
-});
-</script>
-"#;
+}"#;

@@ -127,7 +127,7 @@ fn files_that_cannot_be_are_named() {
         ("transform x.npy -o out.npy --save-spec ./x.npy", &["--save-spec: expected another file", "./x.npy"]),
         ("transform x.npy -o out.npy --spec none.json", &["none.json: cannot open"]),
         ("info none.json", &["none.json: cannot open"]),
-        ("info folder.csv", &["folder.csv: is a folder"]),
+        ("info folder.csv", &["folder.csv: is not a store"]),
     ] {
         workspace.refuse(arguments, words);
     }

@@ -26,7 +26,7 @@ const TABLE: &str = "<i>mine&co";
 
 #[test]
 fn the_report_looks_right() {
-    let Some(browser) = Browser::find(FRAME) else {
+    let Some(browser) = Browser::find(LOOK) else {
         eprintln!("NOT RUN: the report was not looked at, for want of a browser: `apt-get install chromium`");
         return;
     };
@@ -182,17 +182,17 @@ fn faults(seen: &Value, view: View) -> Vec<String> {
     faults
 }
 
-/// Headless Chromium, and a page that frames the page to look at and writes what it sees.
+/// Headless Chromium, and a function `look` that says what it sees of the page in a frame.
 pub struct Browser {
     program: &'static str,
-    frame: &'static str,
+    look: &'static str,
 }
 
 impl Browser {
-    pub fn find(frame: &'static str) -> Option<Self> {
+    pub fn find(look: &'static str) -> Option<Self> {
         let works =
             |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
-        ["chromium", "chromium-browser", "google-chrome"].iter().find(works).map(|program| Self { program, frame })
+        ["chromium", "chromium-browser", "google-chrome"].iter().find(works).map(|program| Self { program, look })
     }
 
     /// Opens the page in a frame as wide as the screen (windows have a minimum width) and returns the findings.
@@ -220,8 +220,7 @@ impl Browser {
 
     /// The output of the browser.
     fn open(&self, folder: &Path, page: &str, view: View, height: u32, action: &str) -> String {
-        let frame =
-            self.frame.replace("CONTRAST", CONTRAST).replace("PAGE", page).replace("WIDTH", &view.width.to_string());
+        let frame = FRAME.replace("PAGE", page).replace("WIDTH", &view.width.to_string()).replace("LOOK", self.look);
         fs::write(folder.join("frame.html"), frame).unwrap();
         let profile = tempfile::tempdir().unwrap();
         let printed = profile.path().join("printed");
@@ -258,8 +257,16 @@ impl Browser {
     }
 }
 
-/// Contrast of two colours as the Web Content Accessibility Guidelines define it, for every frame.
-const CONTRAST: &str = r"function contrast(one, other) {
+/// Frames a page, looks at it, and writes what it sees. Contrast of two colours is as the Web Content Accessibility Guidelines define it.
+const FRAME: &str = r#"<!doctype html>
+<meta charset="utf-8">
+<meta name="color-scheme" content="light dark">
+<style>body { margin: 0 } iframe { display: block; border: 0; width: WIDTHpx; height: 800px }</style>
+<iframe src="PAGE" allow="clipboard-write"></iframe>
+<script>
+const frame = document.querySelector('iframe');
+
+function contrast(one, other) {
   const luminance = colour => {
     const parts = colour.match(/[\d.]+/g).slice(0, 3).map(part => part / 255);
     const [red, green, blue] = parts.map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
@@ -267,20 +274,23 @@ const CONTRAST: &str = r"function contrast(one, other) {
   };
   const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
   return (light + 0.05) / (dark + 0.05);
-}";
+}
 
-/// A page that frames the page and measures it as rendered.
-const FRAME: &str = r#"<!doctype html>
-<meta charset="utf-8">
-<meta name="color-scheme" content="light dark">
-<style>body { margin: 0 } iframe { display: block; border: 0; width: WIDTHpx; height: 800px }</style>
-<iframe src="PAGE"></iframe>
-<script>
-const frame = document.querySelector('iframe');
+LOOK
 
-CONTRAST
+addEventListener('load', () => {
+  const seen = look();
+  frame.style.height = seen.height + 'px';
+  const found = document.createElement('pre');
+  found.id = 'seen';
+  found.textContent = JSON.stringify(seen);
+  document.body.append(found);
+});
+</script>
+"#;
 
-function look() {
+/// Measures the page as rendered.
+const LOOK: &str = r"function look() {
   const page = frame.contentDocument, view = frame.contentWindow, faults = [];
   const all = selector => [...page.querySelectorAll(selector)];
   const background = view.getComputedStyle(page.documentElement).backgroundColor;
@@ -333,15 +343,4 @@ function look() {
       width: chart.getBoundingClientRect().width, label: chart.getAttribute('aria-label'),
     })),
   };
-}
-
-addEventListener('load', () => {
-  const seen = look();
-  frame.style.height = seen.height + 'px';
-  const found = document.createElement('pre');
-  found.id = 'seen';
-  found.textContent = JSON.stringify(seen);
-  document.body.append(found);
-});
-</script>
-"#;
+}";

@@ -42,6 +42,7 @@ fn pictures() -> Result<Vec<(PathBuf, String)>, Failure> {
         pooling(&Table::read(&docs().join("torch-pooling.csv"))?)?,
     ];
     figures.push(studies::front()?);
+    figures.extend(studies::attribution()?);
     figures.extend(studies::kernels()?);
     for method in ["ctr-product-srht", "tensor-sketch"] {
         figures.push(growth(method, &Table::of(&gpu, method)?)?);

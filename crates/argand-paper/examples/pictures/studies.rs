@@ -1,9 +1,9 @@
-//! Test error over time: the README's picture, and those of docs/kernels.md.
+//! Test error over time: the README's picture, and those of docs/kernels.md. Attribution over bytes: docs/attribution.md.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-use argand_figure::{Figure, Mark, Panel, Scale, Series, Stroke, Style};
+use argand_figure::{COLOURS, Figure, Mark, Panel, Scale, Series, Stroke, Style};
 use serde::Deserialize;
 
 use super::{Failure, Table, docs, figure};
@@ -14,7 +14,7 @@ const MAPS: [(&str, usize, Stroke); 11] = [
     ("ctr-product-srht", 1, Stroke::Solid),
     ("chain-ctr-product-srht", 4, Stroke::Solid),
     ("maclaurin-ctr-product-srht", 5, Stroke::Solid),
-    ("maclaurin-ctr-product-srht, learning", 3, Stroke::Solid),
+    ("maclaurin-ctr-product-srht for learning", 3, Stroke::Solid),
     ("nystrom", 0, Stroke::Solid),
     ("sorf", 2, Stroke::Solid),
     ("orf", 6, Stroke::Solid),
@@ -64,7 +64,10 @@ fn panel(results: &[Measured], set: &str, kernel: &str, title: &str) -> Panel {
             of.map(|one| (one.feature_seconds + one.fit_seconds, one.test_error)).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mark = if points.len() == 1 { Mark::Triangle } else { Mark::Dot };
-        let name = method.replace("maclaurin-ctr-product-srht", "maclaurin-").replace("sklearn Polynomial", "sklearn ");
+        let name = method
+            .replace("maclaurin-ctr-product-srht", "maclaurin-")
+            .replace(" for", ",")
+            .replace("sklearn Polynomial", "sklearn ");
         Series::new(name, Style { stroke, mark, ..Style::numbered(colour) }, points)
     });
     let series = series.filter(|series| !series.points.is_empty()).collect();
@@ -96,4 +99,37 @@ pub(super) fn front() -> Result<Figure, Failure> {
     let note = "PolynomialSketch beside Nystroem and PolynomialCountSketch: 20,000 digits to learn from, one thread. Points are 128, 256, … 8192 features (4096 for Nystroem). The line across is a linear \
                 model on the pixels.";
     figure("front", "", vec![panel], note)
+}
+
+/// What is asked of sketched gradients, with the title, label and scale of its panel.
+const QUESTIONS: [(&str, &str, &str, Scale); 4] = [
+    ("errors-vision", "Vision transformer: inner products", "relative error", Scale::Logarithmic),
+    ("errors-language", "Language model: inner products", "relative error", Scale::Logarithmic),
+    ("mislabelled", "Mislabelled examples found", "area under the curve", Scale::Linear),
+    ("lds", "Losses after training on halves", "linear datamodeling score", Scale::Linear),
+];
+
+/// Gradients by what is kept of them: the first question for the README, the others for docs/attribution.md.
+pub(super) fn attribution() -> Result<[Figure; 2], Failure> {
+    let table = Table::read(&docs().join("attribution.csv"))?;
+    let grey = Style { mark: Mark::Dot, ..Style::numbered(COLOURS.len() - 1) };
+    let methods: [(&str, &str, Style); 5] = [
+        ("two-sided", "two-sided", grey),
+        ("coordinates", "coordinates", Style { stroke: Stroke::Dashed, ..grey }),
+        ("traker", "traker, dattri", Style { mark: Mark::Dot, ..Style::numbered(2) }),
+        ("ctr-product-srht", "ctr-product-srht", Style::of("ctr-product-srht".parse()?)),
+        ("tensor-sketch", "tensor-sketch", Style::of("tensor-sketch".parse()?)),
+    ];
+    let panels = QUESTIONS.map(|(question, title, label, scale)| {
+        let series = methods.iter().map(|&(method, name, style)| {
+            let wanted = |row: &[String]| row[0] == question && row[1] == method;
+            let errors = table.points(2, 4, wanted);
+            Series::new(name, style, table.points(2, 3, wanted)).with_bars(errors.into_iter().map(|(_, error)| error))
+        });
+        Panel::new(title, ["bytes for each layer and example", label], [Scale::Doubling, scale], series.collect())
+    });
+    let note = "Bars are standard errors over sketches. two-sided and coordinates are what other packages keep; traker and dattri project gradients that \
+                are formed in full.";
+    let (first, others) = panels.split_at(1);
+    Ok([figure("attribution", "", first.to_vec(), note)?, figure("attribution-quality", "", others.to_vec(), note)?])
 }
