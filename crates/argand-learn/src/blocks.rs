@@ -71,7 +71,7 @@ pub(crate) fn summed_block(columns: usize, on_device: bool) -> usize {
     rows_within(bytes, columns, size_of::<f32>(), [1, SUMMED_ROWS.max(if on_device { FEATURE_ROWS[1] } else { 0 })])
 }
 
-/// Bytes of the sums of layers that share a pass over a store.
+/// Bytes of the sums of layers that share a pass over a store, and of factors that are kept for the next queries.
 pub(crate) const SUMS_BYTES: u64 = 256 << 20;
 
 /// Bytes of queries, and of the examples kept for them, that share a pass over a store.
@@ -81,4 +81,9 @@ const QUERY_BYTES: usize = 192 << 20;
 pub(crate) fn queries_together(width: usize, top: usize) -> usize {
     let bytes = width.saturating_mul(12).saturating_add(top.saturating_mul(256));
     (QUERY_BYTES / bytes.max(1)).max(1)
+}
+
+/// Queries whose lists of `top` examples, of so many numbers each, are compared at a time.
+pub(crate) fn compared_together(width: usize, top: usize) -> usize {
+    (QUERY_BYTES / width.saturating_mul(top).saturating_mul(2 * size_of::<f64>()).max(1)).max(1)
 }

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use argand::{Advice, Argument, Error, Rows};
 use argand_linalg::{Cholesky, ViewMut};
@@ -153,68 +154,180 @@ impl Summing<'_> {
         }
     }
 
-    /// (G + λI)⁻¹ times some queries, in place of them: `width` numbers for each, of which those of this part change.
-    fn precondition(&self, queries: &mut [&mut [f64]], options: &Options) -> Result<(), Error> {
-        let dim = self.part.dim();
+    /// The factor of G + λI.
+    fn factor(&self, options: &Options) -> Result<Option<Cholesky>, Error> {
         let lambda = self.lambda(options.damping);
         if self.sums.trace() == 0.0 && lambda == 0.0 {
-            // Gradients that are all zero make no difference.
-            queries.iter_mut().for_each(|query| query[self.part.places.clone()].fill(0.0));
-            return Ok(());
+            return Ok(None);
         }
         let singular =
             || Error::Singular { what: format!("the curvature of {}", self.part.name()), advice: Advice::Damping };
-        let factor: Cholesky = match &options.engine {
-            Some(engine) => {
-                PackedFactor::on(engine.as_ref(), dim, self.sums.plus(lambda))?.ok_or_else(singular)?.cholesky()
-            }
+        let factor = match &options.engine {
+            Some(engine) => PackedFactor::on(engine.as_ref(), self.part.dim(), self.sums.plus(lambda))?
+                .ok_or_else(singular)?
+                .cholesky(),
             None => cholesky(self.sums.combine(1.0, None, lambda), "", Advice::Damping).map_err(|_| singular())?,
         };
-        queries.par_chunks_mut(SOLVED_ROWS).for_each(|queries| {
-            let chosen = |query: &&mut [f64]| query[self.part.places.clone()].to_vec();
-            let mut right: Vec<f64> = queries.iter().flat_map(chosen).collect();
-            factor.solve_lower(ViewMut::by_columns(&mut right, dim, queries.len()));
-            factor.solve_upper(ViewMut::by_columns(&mut right, dim, queries.len()));
-            for (query, solved) in queries.iter_mut().zip(right.chunks_exact(dim)) {
-                query[self.part.places.clone()].copy_from_slice(solved);
-            }
-        });
-        Ok(())
+        Ok(Some(factor))
     }
 }
 
-/// Replaces every query φ, a row of `selection.width` numbers, by (G + λI)⁻¹φ, layer by layer or for all of them together.
-///
-/// # Cost
-/// n·D² operations for sums that are not kept yet, then D³/3 for each layer and D² for each of its queries.
-pub(super) fn precondition(
-    train: &Store,
-    selection: &Selection,
-    queries: &mut [f64],
-    options: &Options,
-    notes: &mut Vec<String>,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<(), Error> {
-    let each = if options.joint { selection.layers.len() } else { 1 };
-    let mut parts = selection.layers.chunks(each).map(|layers| Part::new(train, layers)).peekable();
-    let mut rows: Vec<&mut [f64]> = queries.chunks_exact_mut(selection.width).collect();
-    while let Some(part) = parts.next() {
-        let mut bytes = check_size(&part, options)?;
-        let mut summings = vec![part.begin(train)];
-        // As many layers as fit share a pass over the store.
-        while let Some(part) = parts.next_if(|part| {
-            bytes = bytes.saturating_add(bytes_of(part.dim()));
-            bytes <= blocks::SUMS_BYTES
-        }) {
-            summings.push(part.begin(train));
-        }
-        sum_up(train, &mut summings, options, progress)?;
-        for summing in &mut summings {
-            notes.extend(summing.save(train));
-            summing.precondition(&mut rows, options)?;
-        }
+/// A = G + λI of some layers.
+struct Factored<'a> {
+    layers: &'a [Chosen],
+    places: Range<usize>,
+    /// None if gradients are all zero and nothing is added: they make no difference.
+    factor: Option<Cholesky>,
+    /// For every row of a projection of these layers, what A⁻¹ has at its places: one number, or those of a symmetric matrix of two rows.
+    inverse: OnceLock<Vec<[f64; 3]>>,
+}
+
+impl Factored<'_> {
+    /// A⁻¹ times some rows, in place of them: `width` numbers for each, of which those of these layers change.
+    fn solve(&self, rows: &mut [&mut [f64]]) {
+        let Some(factor) = &self.factor else {
+            rows.iter_mut().for_each(|row| row[self.places.clone()].fill(0.0));
+            return;
+        };
+        let dim = self.places.len();
+        rows.par_chunks_mut(SOLVED_ROWS).for_each(|rows| {
+            let chosen = |row: &&mut [f64]| row[self.places.clone()].to_vec();
+            let mut right: Vec<f64> = rows.iter().flat_map(chosen).collect();
+            factor.solve_lower(ViewMut::by_columns(&mut right, dim, rows.len()));
+            factor.solve_upper(ViewMut::by_columns(&mut right, dim, rows.len()));
+            for (row, solved) in rows.iter_mut().zip(right.chunks_exact(dim)) {
+                row[self.places.clone()].copy_from_slice(solved);
+            }
+        });
     }
-    Ok(())
+
+    fn rows(&self) -> Vec<(usize, Option<usize>)> {
+        self.layers.iter().flat_map(|layer| (0..layer.rows()).map(|row| layer.places_of(row))).collect()
+    }
+
+    /// A⁻¹ = L⁻ᵀL⁻¹ consists of inner products of columns of L⁻¹.
+    fn inverse(&self, factor: &Cholesky) -> Vec<[f64; 3]> {
+        let dim = self.places.len();
+        let some = |rows: &[(usize, Option<usize>)]| {
+            let places = rows.iter().flat_map(|&(one, other)| [Some(one), other]).flatten();
+            let places: Vec<usize> = places.map(|place| place - self.places.start).collect();
+            let mut columns = vec![0.0; dim * places.len()];
+            columns.chunks_exact_mut(dim).zip(&places).for_each(|(column, &place)| column[place] = 1.0);
+            factor.solve_lower(ViewMut::by_columns(&mut columns, dim, places.len()));
+            let dot = |one: &[f64], other: &[f64]| one.iter().zip(other).map(|(a, b)| a * b).sum::<f64>();
+            let mut columns = columns.chunks_exact(dim);
+            let mut next = || columns.next().unwrap_or_default();
+            let of_row = |&(_, other): &(usize, Option<usize>)| {
+                let one = next();
+                let other = if other.is_some() { next() } else { &[] };
+                [dot(one, one), dot(one, other), dot(other, other)]
+            };
+            rows.iter().map(of_row).collect::<Vec<_>>()
+        };
+        self.rows().par_chunks(SOLVED_ROWS / 2).flat_map_iter(some).collect()
+    }
+
+    /// Replaces u by B⁻¹u at the places of every row of a projection, where B is what A⁻¹ has there.
+    fn weigh(&self, queries: &mut [&mut [f64]]) {
+        let Some(factor) = &self.factor else { return };
+        let (inverse, rows) = (self.inverse.get_or_init(|| self.inverse(factor)), self.rows());
+        queries.par_iter_mut().for_each(|query| {
+            for (&(one, other), &[a, b, c]) in rows.iter().zip(inverse) {
+                match other {
+                    None => query[one] /= a,
+                    Some(other) => {
+                        let (u, v, determinant) = (query[one], query[other], a * c - b * b);
+                        (query[one], query[other]) = ((c * u - b * v) / determinant, (a * v - b * u) / determinant);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// The damped curvature G + λI of a store, layer by layer or for all layers together.
+pub(super) struct Curvature<'a> {
+    train: &'a Store,
+    selection: &'a Selection,
+    options: &'a Options,
+    /// Factors, if there is room for all of them.
+    kept: Option<Vec<Factored<'a>>>,
+    /// What went wrong without being an error.
+    pub(super) notes: Vec<String>,
+}
+
+impl<'a> Curvature<'a> {
+    pub(super) fn new(train: &'a Store, selection: &'a Selection, options: &'a Options) -> Self {
+        Self { train, selection, options, kept: None, notes: Vec::new() }
+    }
+
+    /// Replaces every query φ, a row of `selection.width` numbers, by (G + λI)⁻¹φ.
+    ///
+    /// # Cost
+    /// n·D² operations for sums that are not kept beside the store yet, D³/3 for each layer, once if all factors have room, and D² for each query.
+    pub(super) fn precondition(
+        &mut self,
+        queries: &mut [f64],
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), Error> {
+        let mut queries: Vec<&mut [f64]> = queries.chunks_exact_mut(self.selection.width).collect();
+        self.for_each(progress, |part| part.solve(&mut queries))
+    }
+
+    /// Replaces preconditioned queries u = (G + λI)⁻¹φ' by B⁻¹u at the places of every row of a projection, where B is what (G + λI)⁻¹ has there, and examples φ by
+    /// (G + λI)⁻¹φ. The product of both, summed up over the places of a row, is the part of the influence that goes with the row.
+    ///
+    /// # Cost
+    /// D³ operations for each layer, and D² for each example.
+    pub(super) fn leave_out(&mut self, queries: &mut [f64], examples: &mut [f64]) -> Result<(), Error> {
+        let [mut queries, mut examples] =
+            [queries, examples].map(|rows| rows.chunks_exact_mut(self.selection.width).collect::<Vec<_>>());
+        self.for_each(&mut |_| (), |part| {
+            part.solve(&mut examples);
+            part.weigh(&mut queries);
+        })
+    }
+
+    /// Calls `work` with the factors of all layers.
+    fn for_each(
+        &mut self,
+        progress: &mut dyn FnMut(Progress),
+        mut work: impl FnMut(&Factored<'a>),
+    ) -> Result<(), Error> {
+        if let Some(kept) = &self.kept {
+            kept.iter().for_each(work);
+            return Ok(());
+        }
+        let Self { train, selection, options, .. } = *self;
+        let each = if options.joint { selection.layers.len() } else { 1 };
+        let mut parts = selection.layers.chunks(each).map(|layers| Part::new(train, layers)).peekable();
+        let (mut factors, mut room) = (Vec::new(), blocks::SUMS_BYTES);
+        while let Some(part) = parts.next() {
+            let mut bytes = check_size(&part, options)?;
+            let mut summings = vec![part.begin(train)];
+            // As many layers as fit share a pass over the store.
+            while let Some(part) = parts.next_if(|part| {
+                bytes = bytes.saturating_add(bytes_of(part.dim()));
+                bytes <= blocks::SUMS_BYTES
+            }) {
+                summings.push(part.begin(train));
+            }
+            sum_up(train, &mut summings, options, progress)?;
+            for mut summing in summings {
+                self.notes.extend(summing.save(train));
+                let (layers, places) = (summing.part.layers, summing.part.places.clone());
+                let factored = Factored { layers, places, factor: summing.factor(options)?, inverse: OnceLock::new() };
+                work(&factored);
+                // A factor is a whole matrix, twice as large as the sums.
+                room = room.saturating_sub(bytes_of(summing.part.dim()).saturating_mul(2));
+                if room > 0 {
+                    factors.push(factored);
+                }
+            }
+        }
+        self.kept = (room > 0).then_some(factors);
+        Ok(())
+    }
 }
 
 /// Bytes of the sums.

@@ -36,6 +36,7 @@ use rayon::prelude::*;
 
 use crate::blocks;
 use crate::engine::Engine;
+use curvature::Curvature;
 use reading::{Block, SingleRows};
 use selection::Selection;
 use store::fault;
@@ -209,10 +210,9 @@ struct Queries {
 /// that are recorded later are added, and changed ones make them new.
 ///
 /// # Formula
-/// An inner product of sketches is a sum Σ t_j over the m rows of the projection. Independent rows give it the standard error
-/// √(m/(m−1) Σ(t_j − t̄)²), an upper bound for rows that are drawn without replacement; the squares of layers add up. For
-/// influence this is the error of the sketch with (G + λI)⁻¹φ' held fixed, which is too large, and far too large where examples are not many more than
-/// features: the part of φ' outside of what they span spreads, and adds nothing. For cosine it is that of the linearised quotient.
+/// A score has the standard error √(Σ_l m/(m−1) Σ_j (t_j − t̄)²) of the jackknife over the m rows of the projection of every layer l, where t_j is what the
+/// score loses without row j: for similarity its part of the sum, for influence uᵀB⁻¹v with u = A⁻¹φ', v = A⁻¹φ, A = G + λI and the block B of A⁻¹
+/// that belongs to the row, for cosine the linear part of the quotient. It is right for independent rows, and an upper bound for rows that are drawn without replacement.
 ///
 /// # Errors
 /// [`Error::Store`] for stores that do not fit together, are empty or damaged, or hold numbers that are not finite;
@@ -233,30 +233,26 @@ pub fn attribute(
     if top > count {
         notes.push(format!("{}: has {count} examples, fewer than the {top} asked for", train.path().display()));
     }
-    let most = selection.layers.iter().map(|layer| layer.rows()).max().unwrap_or(0);
-    if options.measure == Measure::Influence && count < 4 * most {
-        notes.push(format!(
-            "standard errors of influence are far too large with {count} examples for {most} rows of a projection; those of similarity are not"
-        ));
-    }
     let top = top.min(count);
     let numbers: Vec<u64> = queries.numbers().collect();
     let together = blocks::queries_together(selection.width, top);
     let (mut helpful, mut harmful) = (Vec::new(), Vec::new());
+    let mut curvature = Curvature::new(train, &selection, options);
     for start in (0..numbers.len()).step_by(together) {
         let range = start..numbers.len().min(start + together);
-        let batch = Queries::read(train, queries, &selection, range.clone(), options, &mut notes, progress)?;
+        let batch = Queries::read(queries, &selection, range, options.measure, &mut curvature, progress)?;
         let (before, total) = (start as u64 / together as u64, numbers.len().div_ceil(together) as u64);
         let mut passes = |done| {
             let (done, total) = (before * train.examples() + done, total * train.examples());
             progress(Progress { stage: Stage::Scoring, done, total });
         };
         let best = candidates(train, &selection, &batch, top, options.measure, &mut passes)?;
-        let [mut more, mut less] = bars::rank(train, &selection, &batch, best, top, options.measure)?;
+        let [mut more, mut less] = bars::rank(train, &selection, &batch, best, top, options.measure, &mut curvature)?;
         helpful.append(&mut more);
         harmful.append(&mut less);
     }
-    notes.dedup();
+    curvature.notes.dedup();
+    notes.append(&mut curvature.notes);
     Ok(Scores { queries: numbers, top, helpful, harmful, notes })
 }
 
@@ -284,8 +280,8 @@ pub fn score_matrix(
     }
     // They fit into memory.
     let [examples, count] = [examples, count].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-    let mut notes = Vec::new();
-    let all = Queries::read(train, queries, &selection, 0..count, options, &mut notes, progress)?;
+    let mut curvature = Curvature::new(train, &selection, options);
+    let all = Queries::read(queries, &selection, 0..count, options.measure, &mut curvature, progress)?;
     let mut scores = vec![0.0; examples * count];
     let (columns, mut done) = (train.columns(), 0);
     train.for_each_block(&train.all_shards(), blocks::scored_block(columns, count), |block| {
@@ -314,7 +310,7 @@ pub fn score_matrix(
         progress(Progress { stage: Stage::Scoring, done: done as u64, total: examples as u64 });
         Ok(())
     })?;
-    Ok((scores, notes))
+    Ok((scores, curvature.notes))
 }
 
 /// What is checked before any work.
@@ -335,12 +331,11 @@ fn begin(train: &Store, queries: &Store, options: &Options) -> Result<Selection,
 impl Queries {
     /// Some of the queries, by their places in the store.
     fn read(
-        train: &Store,
         queries: &Store,
         selection: &Selection,
         range: Range<usize>,
-        options: &Options,
-        notes: &mut Vec<String>,
+        measure: Measure,
+        curvature: &mut Curvature<'_>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, Error> {
         let (columns, count) = (queries.columns(), range.len());
@@ -365,13 +360,13 @@ impl Queries {
             }
             Ok(())
         })?;
-        match options.measure {
+        match measure {
             Measure::Similarity => {}
             Measure::Cosine => exact.par_chunks_mut(selection.width).for_each(|query| {
                 let factor = inverse_norm(query.iter().copied());
                 query.iter_mut().for_each(|number| *number *= factor);
             }),
-            Measure::Influence => curvature::precondition(train, selection, &mut exact, options, notes, progress)?,
+            Measure::Influence => curvature.precondition(&mut exact, progress)?,
         }
         #[allow(clippy::cast_possible_truncation, reason = "rounds; candidates are scored again in double precision")]
         let rounded = exact.iter().map(|&number| number as f32).collect();

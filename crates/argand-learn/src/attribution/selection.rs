@@ -31,6 +31,16 @@ impl Chosen {
             Terms::Halves | Terms::Neighbours => self.places.len() / 2,
         }
     }
+
+    /// Where the numbers of a row of its projection are: one, or a real and an imaginary part.
+    pub(super) fn places_of(&self, row: usize) -> (usize, Option<usize>) {
+        let start = self.places.start;
+        match self.terms {
+            Terms::Single => (start + row, None),
+            Terms::Halves => (start + row, Some(start + self.rows() + row)),
+            Terms::Neighbours => (start + 2 * row, Some(start + 2 * row + 1)),
+        }
+    }
 }
 
 impl Selection {

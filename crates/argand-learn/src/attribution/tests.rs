@@ -249,6 +249,108 @@ fn standard_errors_are_the_defined_ones() {
     assert!((first.score - 1.0).abs() < 1e-12 && first.standard_error < 1e-8, "{first:?}");
 }
 
+/// What influence loses without one row of a projection, by leaving its columns out, for layers one by one and all together.
+#[test]
+fn standard_errors_of_influence_leave_rows_out() {
+    let (folder, rows, queries) = problem("jackknife");
+    // Real and imaginary parts of the first layer are three columns apart.
+    let rows_of_layers: [Vec<Vec<usize>>; 3] = [
+        (0..3).map(|j| vec![j, j + 3]).collect(),
+        (6..10).map(|j| vec![j]).collect(),
+        (10..13).map(|j| vec![j]).collect(),
+    ];
+    let damping = Damping::Lambda(0.3);
+    let without = |table: &[f32], left_out: &[usize], group: &Range<usize>| -> Vec<Vec<f64>> {
+        let kept: Vec<usize> = group.clone().filter(|column| !left_out.contains(column)).collect();
+        table.chunks(COLUMNS).map(|row| kept.iter().map(|&column| f64::from(row[column])).collect()).collect()
+    };
+    for (joint, groups) in [(false, vec![0..6, 6..10, 10..13]), (true, vec![0..13])] {
+        let options = Options { damping, joint, ..Options::default() };
+        let scores = run(&folder, 20, &options).unwrap();
+        let influence = |query: usize, example: usize, left_out: &[usize]| -> f64 {
+            let of_group = |group: &Range<usize>| {
+                let [all, queries] = [&rows, &queries].map(|table| without(table, left_out, group));
+                dot(&solve(&all, &queries[query], damping), &all[example])
+            };
+            groups.iter().map(of_group).sum()
+        };
+        for (query, list) in scores.helpful.chunks(20).enumerate() {
+            for ranked in list.iter().step_by(6) {
+                let example = usize::try_from(if ranked.example < 16 { ranked.example } else { ranked.example - 16 });
+                let example = example.unwrap();
+                let whole = influence(query, example, &[]);
+                assert!((ranked.score - whole).abs() < 1e-12);
+                let variance: f64 = rows_of_layers
+                    .iter()
+                    .map(|rows| {
+                        let lost: Vec<f64> = rows.iter().map(|row| whole - influence(query, example, row)).collect();
+                        let (m, mean) = (lost.len() as f64, lost.iter().sum::<f64>() / lost.len() as f64);
+                        m / (m - 1.0) * lost.iter().map(|t| (t - mean).powi(2)).sum::<f64>()
+                    })
+                    .sum();
+                let got = ranked.standard_error;
+                assert!((got - variance.sqrt()).abs() < 1e-9 * got, "{got} {} {joint}", variance.sqrt());
+            }
+        }
+    }
+}
+
+/// Over seeds, influence spreads as its standard errors say, with many examples for each number and with few.
+#[test]
+fn standard_errors_of_influence_are_calibrated() {
+    const SEEDS: u64 = 150;
+    let (dims, folder) = ([12, 10], Folder::new("calibrated"));
+    for (method, features, count) in [("rademacher", 192, 40), ("ctr-gaussian", 192, 40), ("ctr-rademacher", 192, 400)]
+    {
+        // Gradients with a few strong directions, as those of networks have.
+        let factors = dims.map(|dim| {
+            let numbers = numbers((count + 2) * dim, 20 + dim as u64);
+            numbers.into_iter().enumerate().map(|(at, x)| x / (1 + at % dim) as f32).collect::<Vec<_>>()
+        });
+        let mut scores = vec![Vec::new(); 2 * count];
+        let mut squares = vec![0.0; 2 * count];
+        for seed in 0..SEEDS {
+            let spec = Spec::tensor_product(&dims)
+                .with_method(method.parse().unwrap())
+                .with_features(features)
+                .with_seed(seed);
+            let sketch = spec.sketch::<f32>().unwrap();
+            let tables = [0, 1].map(|i| Rows::new(&factors[i], count + 2, dims[i]).unwrap().into());
+            let sketches = sketch.transform(&tables).unwrap();
+            let (train, queries) = sketches.split_at(count * features);
+            for (name, rows) in [("train", train), ("queries", queries)] {
+                let _ = fs::remove_dir_all(folder.join(name));
+                let mut layer = layer("a", features, Some(spec.clone()));
+                (layer["inputs"], layer["outputs"]) = (json!(dims[0]), json!(dims[1]));
+                describe(&folder.join(name), &[layer]);
+                shard(&folder.join(name), 0, rows, features);
+            }
+            let found = run(&folder, count, &Options::default()).unwrap();
+            assert!(found.notes.is_empty(), "{:?}", found.notes);
+            for (query, list) in found.helpful.chunks(count).enumerate() {
+                for ranked in list {
+                    let at = query * count + usize::try_from(ranked.example).unwrap();
+                    scores[at].push(ranked.score);
+                    squares[at] += ranked.standard_error.powi(2) / SEEDS as f64;
+                }
+            }
+        }
+        let spread = |scores: &[f64]| {
+            let mean = scores.iter().sum::<f64>() / SEEDS as f64;
+            scores.iter().map(|score| (score - mean).powi(2)).sum::<f64>() / (SEEDS - 1) as f64
+        };
+        let mut ratios: Vec<f64> =
+            scores.iter().zip(&squares).map(|(scores, square)| (square / spread(scores)).sqrt()).collect();
+        ratios.sort_by(f64::total_cmp);
+        let [low, median, high] = [1, 5, 9].map(|tenth| ratios[tenth * ratios.len() / 10]);
+        println!(
+            "{method}, {features} features, {count} examples: reported over actual error {low:.2} {median:.2} {high:.2}"
+        );
+        // The jackknife is not below the variance (Efron and Stein 1981), and the less above it the more rows there are; an actual error is known to six per cent.
+        assert!(low > 0.9 && (0.97..1.2).contains(&median) && high < 1.3, "{method}: {low} {median} {high}");
+    }
+}
+
 #[test]
 fn threads_make_no_difference() {
     let folder = Folder::new("threads");
@@ -571,10 +673,10 @@ fn standard_errors_are_calibrated() {
             let (name, train, query, places) = (String::new(), place.clone(), place.clone(), place);
             let chosen = Chosen { name, train, query, places, terms: layer.terms() };
             let selection = Selection { layers: vec![chosen], width: features };
-            let [estimate, error] =
-                bars::estimate(&selection, &pooled(0), &pooled(2), Measure::Similarity, &mut Vec::new());
-            estimates.push(estimate);
-            squares.push(error * error);
+            let (query, example) = (pooled(0), pooled(2));
+            estimates.push(dot(&query, &example));
+            let contributions = bars::contributions(&selection, &query, &example, Measure::Similarity);
+            squares.push(bars::variance(&selection, &contributions));
         }
         let mean = |numbers: &[f64]| numbers.iter().sum::<f64>() / SEEDS as f64;
         let spread = |numbers: &[f64]| {

@@ -251,8 +251,8 @@ def attribute(
     Returns
     -------
     Scores
-        Standard errors take the rows of the projection as independent draws, and for influence (G + λI)⁻¹φ_q as given:
-        they are too large then, and far too large with fewer examples than features, which a warning says.
+        Standard errors are those of the jackknife over rows of the projections: right for independent rows, too large
+        for ``product-srht``, whose rows repel each other.
     """
     choices, threads = _choices(score, layers, damping, joint, device), threads_of(n_jobs)
     paths = _folder("train", train), _folder("queries", queries)
