@@ -107,7 +107,8 @@ fn describe_store(path: &Path) -> Result<String, Failure> {
     let mut lines = vec![
         ("store of", "sketches of gradients, for `argand attribute`".to_owned()),
         ("model", store.model().unwrap_or("not recorded").to_owned()),
-        ("examples", format!("{} in {} shards", store.examples(), store.shard_count())),
+        ("examples", store.examples().to_string()),
+        ("shards", store.shard_count().to_string()),
         ("each", format!("{} numbers, {}", store.columns(), bytes(row_bytes))),
         ("together", bytes(row_bytes.saturating_mul(store.examples()))),
     ];

@@ -15,8 +15,8 @@ use pyo3::prelude::*;
 use crate::failure::value_error;
 use crate::running::interruptible;
 
-/// How to score, as Python says it: measure, patterns of layers, damping, whether layers are joint, and the number of a GPU.
-type Choices = (String, Vec<String>, f64, bool, Option<usize>);
+/// How to score, as Python says it: measure, patterns of layers, damping, λ in its place, whether layers are joint, and the number of a GPU.
+type Choices = (String, Vec<String>, f64, Option<f64>, bool, Option<usize>);
 
 /// Examples, scores, standard errors, first and last rank within the error.
 type Columns<'py> = (
@@ -30,10 +30,11 @@ type Columns<'py> = (
 /// Numbers of queries, entries of each list, helpful and harmful entries query by query, and notes.
 type Found<'py> = (Bound<'py, PyArray1<u64>>, usize, Columns<'py>, Columns<'py>, Vec<String>);
 
-fn options((measure, layers, damping, joint, device): Choices) -> PyResult<Options> {
+fn options((measure, layers, damping, lambda, joint, device): Choices) -> PyResult<Options> {
     let measure: Measure = measure.parse().map_err(|what| PyValueError::new_err(format!("score: {what}")))?;
     let engine = device.map(engine).transpose().map_err(value_error)?.flatten();
-    Ok(Options { measure, layers, damping: Damping::Multiple(damping), joint, engine, ..Options::default() })
+    let damping = lambda.map_or(Damping::Multiple(damping), Damping::Lambda);
+    Ok(Options { measure, layers, damping, joint, engine, ..Options::default() })
 }
 
 /// Nothing if the GPU has no linear algebra: the processor then does it.

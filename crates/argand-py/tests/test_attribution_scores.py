@@ -35,13 +35,14 @@ def stores(tmp_path):
     return tmp_path / "train", write(tmp_path / "queries", queries, first=3), rows.astype(float), queries.astype(float)
 
 
-def expected(rows, queries, score, places, damping):
+def expected(rows, queries, score, places, damping=0.1, alpha=None):
     if score == "influence":
         total = 0
         for place in places:
             phi = rows[:, place]
             gram = phi.T @ phi
-            damped = gram + damping * np.trace(gram) / len(gram) * np.eye(len(gram))
+            added = damping * np.trace(gram) / len(gram) if alpha is None else alpha
+            damped = gram + added * np.eye(len(gram))
             total = total + queries[:, place] @ np.linalg.solve(damped, phi.T)
         return total
     columns = np.r_[tuple(places)]
@@ -57,14 +58,15 @@ def expected(rows, queries, score, places, damping):
     [
         ("influence", {}, list(LAYERS.values())),
         ("influence", {"joint": True, "damping": 0.5}, [slice(0, 13)]),
-        ("influence", {"layers": ["a.fc1", "b"]}, [LAYERS["a.fc1"], LAYERS["b"]]),
+        ("influence", {"layers": ["a.fc1", "b"], "alpha": 2.5}, [LAYERS["a.fc1"], LAYERS["b"]]),
         ("similarity", {"layers": "a.*"}, [slice(0, 10)]),
         ("cosine", {"n_jobs": 1}, [slice(0, 13)]),
     ],
 )
 def test_scores_are_the_defined_ones(stores, score, keywords, places):
     train, queries, rows, right = stores
-    want = expected(rows, right, score, places, keywords.get("damping", 0.1))
+    added = {name: value for name, value in keywords.items() if name in ("damping", "alpha")}
+    want = expected(rows, right, score, places, **added)
     got = score_matrix(train, queries, score=score, **keywords)
     np.testing.assert_allclose(got, want, atol=1e-12)
     found = attribute(train, queries, top=5, score=score, **keywords)
@@ -97,6 +99,8 @@ def test_what_does_not_fit_is_refused(stores, tmp_path):
         attribute(train, queries, layers="c*")
     with pytest.raises(ValueError, match="damping: expected a number of at least 0"):
         attribute(train, queries, damping=-1.0)
+    with pytest.raises(ValueError, match="alpha: expected a number of at least 0"):
+        attribute(train, queries, alpha=-1.0)
     with pytest.raises(ValueError, match="device: expected"):
         attribute(train, queries, device="tpu")
     with pytest.raises(TypeError, match="train: expected the folder"):

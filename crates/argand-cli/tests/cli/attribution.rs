@@ -162,7 +162,8 @@ fn stores_are_described() {
     fs::write(workspace.path("train/shard-000000000099.npy"), "part").unwrap();
     let text = workspace.succeed("info train").stdout;
     for words in [
-        "examples  40 in 2 shards",
+        "examples  40",
+        "shards    2",
         "each      7 numbers, 28 bytes",
         "gap       examples 25 to 29",
         "unfinished shard-000000000099.npy",

@@ -43,7 +43,7 @@ class Sketch:
     def transform(self, tables: list[_Table], out: NDArray[Any], keep: bool, threads: int | None) -> None: ...
     def transform_block(self, table: _Table, out: _Features, threads: int | None, first_row: int) -> None: ...
 
-_Choices = tuple[str, list[str], float, bool, int | None]  # score, layers, damping, joint, GPU
+_Choices = tuple[str, list[str], float, float | None, bool, int | None]  # score, layers, damping, λ, joint, GPU
 _Ranked = tuple[NDArray[np.uint64], NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64], NDArray[np.uint64]]
 
 def attribute(

@@ -179,7 +179,7 @@ def _text(name: str, line: str) -> str:
     return text(f"{name}, the field text", value)
 
 
-def _choices(score: Any, layers: Any, damping: Any, joint: Any, device: Any) -> tuple:
+def _choices(score: Any, layers: Any, damping: Any, alpha: Any, joint: Any, device: Any) -> tuple:
     if layers is None:
         layers = []
     elif isinstance(layers, str):
@@ -192,7 +192,9 @@ def _choices(score: Any, layers: Any, damping: Any, joint: Any, device: Any) -> 
         if found is None:
             raise ValueError(f"device: expected 'cpu', 'cuda' or 'cuda:N', got {device!r}")
         gpu = None if str(device) == "cpu" else int(found[1] or 0)
-    return text("score", score), [text("layers", name) for name in layers], number("damping", damping), bool(joint), gpu
+    patterns = [text("layers", name) for name in layers]
+    added = None if alpha is None else number("alpha", alpha)
+    return text("score", score), patterns, number("damping", damping), added, bool(joint), gpu
 
 
 def _say(notes: list[str]) -> None:
@@ -215,6 +217,7 @@ def attribute(
     score: str = "influence",
     layers: str | list[str] | None = None,
     damping: float = 0.1,
+    alpha: float | None = None,
     joint: bool = False,
     n_jobs: int | None = None,
     device: Any = None,
@@ -241,6 +244,8 @@ def attribute(
         Patterns of names of layers, with ``*`` for any text and ``?`` for any character. All layers without.
     damping : float
         λ as a multiple of the mean eigenvalue of G.
+    alpha : float, optional
+        λ itself, in place of a multiple.
     joint : bool
         Whether influence takes all layers together, with one G, rather than one by one.
     n_jobs : int, optional
@@ -254,7 +259,7 @@ def attribute(
         Standard errors are those of the jackknife over rows of the projections: right for independent rows, too large
         for ``product-srht``, whose rows repel each other.
     """
-    choices, threads = _choices(score, layers, damping, joint, device), threads_of(n_jobs)
+    choices, threads = _choices(score, layers, damping, alpha, joint, device), threads_of(n_jobs)
     paths = _folder("train", train), _folder("queries", queries)
     numbers, found, helpful, harmful, notes = _argand.attribute(*paths, integer("top", top), choices, threads)
     _say(notes)
@@ -273,6 +278,7 @@ def score_matrix(
     score: str = "influence",
     layers: str | list[str] | None = None,
     damping: float = 0.1,
+    alpha: float | None = None,
     joint: bool = False,
     n_jobs: int | None = None,
     device: Any = None,
@@ -286,7 +292,7 @@ def score_matrix(
     ndarray of shape (queries, examples)
         In the order of their numbers. More than 4 GiB are an error.
     """
-    choices, threads = _choices(score, layers, damping, joint, device), threads_of(n_jobs)
+    choices, threads = _choices(score, layers, damping, alpha, joint, device), threads_of(n_jobs)
     matrix, notes = _argand.score_matrix(_folder("train", train), _folder("queries", queries), choices, threads)
     _say(notes)
     return matrix
