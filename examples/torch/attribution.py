@@ -369,9 +369,9 @@ def cost(options, text: Tensor) -> list[list[str]]:
                     hook.remove()
             else:
                 with tempfile.TemporaryDirectory() as folder:
-                    store = GradientStore(
-                        model, folder, features=numbers, method=method, select=lambda name, _: name in linear
-                    )
+                    # Shards so small that some are written while times are taken.
+                    chosen = {"select": lambda name, _: name in linear, "shard_rows": 8 * options.cost_batch}
+                    store = GradientStore(model, folder, features=numbers, method=method, **chosen)
                     with store:
 
                         def run(store=store) -> None:

@@ -118,7 +118,8 @@ const PRINTED: [usize; 2] = [3, 5];
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let page = &arguments.page;
     let inputs = [&page.train_examples, &page.query_examples, &page.train_labels, &page.query_labels];
-    let inputs: Vec<&PathBuf> = inputs.into_iter().flatten().collect();
+    let described = [&arguments.train, &arguments.queries].map(|store| store.join("store.json"));
+    let inputs: Vec<&PathBuf> = inputs.into_iter().flatten().chain(&described).collect();
     if let Some(path) = &arguments.output {
         output::check_free("--output", path, inputs.iter().copied())?;
     }

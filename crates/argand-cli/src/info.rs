@@ -128,7 +128,8 @@ fn describe_store(path: &Path) -> Result<String, Failure> {
             |spec| format!("of {}, seed {}", spec.method, spec.seed),
         );
         let shape = format!("{} of {} to {}", layer.kind, layer.inputs, layer.outputs);
-        lines.push(("layer", format!("{}: {shape}, {} features {sketch}", layer.name, layer.columns.len())));
+        let name = layer.name.escape_debug();
+        lines.push(("layer", format!("{name}: {shape}, {} features {sketch}", layer.columns.len())));
     }
     Ok(table_of(&lines))
 }

@@ -12,8 +12,9 @@ use crate::text::escape;
 pub const SHOWN_QUERIES: usize = 50;
 /// Examples that a page shows at most in each list of a query.
 pub const SHOWN_EXAMPLES: usize = 12;
-/// Letters of a text that a page shows at most.
+/// Letters of a text that a page shows at most, and of a label.
 const SHOWN_LETTERS: usize = 1000;
+const SHOWN_LABEL: usize = 100;
 
 /// What an example looks like.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -105,7 +106,7 @@ pub fn attribution_page(about: &str, measure: &str, answers: &[Answer]) -> Strin
             "<section>\n<div class=\"query\"><h2>Query {}</h2>{}{}</div>\n<div>",
             answer.query.number,
             shown(&answer.query, "query"),
-            answer.query.label.as_ref().map_or(String::new(), |label| format!("<p>{}</p>", escape(label)))
+            answer.query.label.as_ref().map_or(String::new(), |label| format!("<p>{}</p>", cut(label, SHOWN_LABEL)))
         );
         for (kind, title, list) in
             [("helpful", "Most helpful", &answer.helpful), ("harmful", "Most harmful", &answer.harmful)]
@@ -129,7 +130,8 @@ fn write_list(body: &mut String, list: &[Scored]) {
     let _ = writeln!(body, "<ol{}>", if text { " class=\"text\"" } else { "" });
     for (rank, scored) in (1..).zip(list) {
         let Scored { example, score, standard_error, ranks: [first, last] } = scored;
-        let label = example.label.as_ref().map_or(String::new(), |label| format!(", {}", escape(label)));
+        let label =
+            example.label.as_ref().map_or(String::new(), |label| format!(", <bdi>{}</bdi>", cut(label, SHOWN_LABEL)));
         let error = if standard_error.is_finite() { format!(" ± {}", digits(*standard_error)) } else { String::new() };
         let [zero, end, left, right] = [0.0, *score, score - reach(scored), score + reach(scored)].map(at);
         let unsure = if first < last {
@@ -157,12 +159,16 @@ fn shown(exhibit: &Exhibit, what: &str) -> String {
     match &exhibit.content {
         Content::Unknown => String::new(),
         Content::Image { uri } => format!("<img src=\"{uri}\" alt=\"{what} {}\">", exhibit.number),
-        Content::Text(text) => {
-            let cut: String = text.chars().take(SHOWN_LETTERS).collect();
-            let more = if cut.len() < text.len() { " …" } else { "" };
-            format!("<blockquote>{}{more}</blockquote>", escape(&cut))
-        }
+        // The direction is that of the text, Arabic for example.
+        Content::Text(text) => format!("<blockquote dir=\"auto\">{}</blockquote>", cut(text, SHOWN_LETTERS)),
     }
+}
+
+/// The start of a text, escaped.
+fn cut(text: &str, letters: usize) -> String {
+    let start: String = text.chars().take(letters).collect();
+    let more = if start.len() < text.len() { " …" } else { "" };
+    escape(&start) + more
 }
 
 /// Three significant digits.
@@ -202,6 +208,11 @@ mod tests {
         assert_eq!(page.matches("<li>").count(), 4);
         assert_eq!(page.matches("≈ ranks 1–2").count(), 3);
         assert!(page.contains("1.50 ± 0.250") && page.contains("-2.00e4 ± 0.250") && !page.contains("NaN"), "{page}");
+        let long = Exhibit { label: Some("w".repeat(5000)), ..exhibit(Content::Unknown) };
+        let answer = Answer { query: long.clone(), helpful: vec![], harmful: vec![] };
+        let answer = Answer { helpful: vec![Scored { example: long, ..scored(1.0, [1, 1]) }], ..answer };
+        let labels = attribution_page("", "", &[answer]);
+        assert_eq!(labels.matches(&format!("{} …<", "w".repeat(100))).count(), 2, "{labels}");
         assert!(page.contains(" …</blockquote>") && page.contains("src=\"data:image/png;base64,iVBOR"));
         assert!(page.contains("default-src 'none'"));
         assert!(attribution_page("", "", &[]).ends_with("</html>\n"));

@@ -133,6 +133,13 @@ def test_pages_show_texts_and_images(stores, tmp_path):
     lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     found.page(path, train_examples=lines)
     assert "&lt;b&gt;text" in path.read_text(encoding="utf-8")
+    # Columns of data frames go by place, not by index.
+    pd = pytest.importorskip("pandas")
+    labels = pd.Series([f"label {number}" for number in range(60)], index=np.arange(60)[::-1])
+    found.page(path, train_examples=pd.Series(texts, index=labels.index), train_labels=labels)
+    page = path.read_text(encoding="utf-8")
+    for number in found.helpful.examples.ravel():
+        assert f"text {number}&lt;/b&gt;" in page and f"example {number}, <bdi>label {number}</bdi>" in page
     for wrong, message in (
         (texts[:2], "train_examples: has 2 items"),
         (images.astype(float), "expected images of uint8"),

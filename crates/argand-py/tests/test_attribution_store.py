@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 import zlib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-torch installs it")
 
 from argand.attribution import GradientStore, attribute, features_for_error, merge, score_matrix  # noqa: E402
+from argand.attribution._writer import Writer  # noqa: E402
 from argand.torch import TensorProductSketch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.func import functional_call, grad, vmap  # noqa: E402
@@ -222,6 +224,11 @@ def test_a_mean_is_scaled(net, data, tmp_path):
     with GradientStore(net, tmp_path / "mean", features=8) as store:
         cross_entropy(net(data[0]), data[1]).backward()
         store.record(scale=40)
+        cross_entropy(net(data[0]), data[1]).backward()
+        for scale, kind in (("40", TypeError), (float("nan"), ValueError)):
+            with pytest.raises(kind, match="scale: expected a"):
+                store.record(scale)
+        store.discard()
     np.testing.assert_allclose(numbers(tmp_path / "mean"), numbers(tmp_path / "sum"), rtol=1e-4, atol=1e-6)
 
 
@@ -246,6 +253,13 @@ def test_what_is_not_recorded_is_named(net, data, tmp_path):
     with pytest.raises(ValueError, match=r"layer 'embed'.*scale_grad_by_freq"):
         GradientStore(net, tmp_path / "x")
     net.embed.scale_grad_by_freq = False
+    with pytest.raises(ValueError, match="layer '0' is lazy"):
+        GradientStore(nn.Sequential(nn.LazyLinear(3)), tmp_path / "x")
+    for name in ("select", "sample"):
+        with pytest.raises(TypeError, match=f"{name}: expected a function"):
+            GradientStore(net, tmp_path / "x", **{name: 3, "error": 0.1 if name == "sample" else None})
+    with pytest.raises(TypeError, match="folder: expected a path, got 3"):
+        GradientStore(net, 3)
     for settings, message in {
         '{"features": 7}': "layer 'embed': features: expected an even number",
         '{"features": 8, "bytes_per_example": 100}': "expected one of them",
@@ -274,6 +288,10 @@ def test_what_is_not_recorded_is_named(net, data, tmp_path):
         unused(data[0])
         with pytest.raises(RuntimeError, match="layer 'embed' saw no gradient"):
             store.record()
+    with GradientStore(net, tmp_path / "frozen", features=8):
+        net.conv.weight.requires_grad_(False)
+        with pytest.raises(RuntimeError, match="layer 'conv' was frozen after the store was opened"):
+            net(data[0])
     select = GradientStore(unused, tmp_path / "selected", features=8, select=lambda name, _: name != "mix")
     assert "mix" not in select.layers
 
@@ -398,7 +416,7 @@ def test_another_model_or_sketch_is_refused(net, data, tmp_path):
     record(GradientStore(net, tmp_path, features=8), net, data)
     with pytest.raises(ValueError, match="layer 'embed' was recorded with another sketch"):
         GradientStore(net, tmp_path, features=10)
-    with pytest.raises(ValueError, match="layer 'embed' was recorded with another sketch"):
+    with pytest.raises(ValueError, match=r"layer 'embed' was recorded with another sketch \(seed\), 0 instead of 1;"):
         GradientStore(net, tmp_path, features=8, seed=1)
     with pytest.raises(ValueError, match="has a layer 'mix' that is not recorded now"):
         GradientStore(net, tmp_path, features=8, select=lambda name, _: name != "mix")
@@ -449,6 +467,136 @@ def test_damage_is_noticed(net, data, tmp_path):
         merge(tmp_path / "merged", tmp_path / "nothing")
 
 
+def test_batches_of_none_and_of_one_are_batches(tmp_path):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3))
+    tokens = torch.tensor([0, 3, 0])
+    for name, batches in {"whole": [3], "parts": [0, 1, 0, 2]}.items():
+        with GradientStore(net, tmp_path / name, features=8) as store:
+            for part in tokens.split(batches):
+                net(part).square().sum().backward()
+                store.record()
+    np.testing.assert_allclose(numbers(tmp_path / "parts"), numbers(tmp_path / "whole"), rtol=1e-5)
+    with GradientStore(net, tmp_path / "single", features=8):
+        loss = net(torch.tensor(1)).sum()
+        with pytest.raises(RuntimeError, match=r"layer '1': expected a batch of inputs, got the shape \(4,\)"):
+            loss.backward()
+
+
+def test_running_means_belong_to_the_model(tmp_path):
+    net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).eval()
+    x = torch.randn(4, 3)
+    with GradientStore(net, tmp_path / "store", features=8) as store:
+        net(x).sum().backward()
+        store.record()
+    net[1].running_mean += 1
+    with pytest.raises(ValueError, match="recorded with other weights"):
+        GradientStore(net, tmp_path / "store", features=8)
+    # In training mode they do not count, and change.
+    net.train()
+    with pytest.warns(UserWarning, match="training mode"):
+        store = GradientStore(net, tmp_path / "training", features=8)
+    with store:
+        net(x).sum().backward()
+        assert store.record() == 4
+
+
+RECORDER = """
+import sys, torch
+from argand.attribution import GradientStore
+
+torch.manual_seed(0)
+net = torch.nn.Linear(64, 64)
+x = torch.randn(2048, 64)
+try:
+    with GradientStore(net, sys.argv[1], features=512, shard_rows=16) as store:
+        for first in range(store.recorded, len(x), 8):
+            net(x[first : first + 8]).square().sum().backward()
+            print(store.record(), flush=True)
+except ValueError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_killed_and_competing_processes_leave_the_same_bytes(tmp_path):
+    """Killed wherever they are; then two at the same examples, of which one wins every shard; then one to the end."""
+
+    def start(folder):
+        command = [sys.executable, "-c", RECORDER, str(tmp_path / folder)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    for records in (30, 47):
+        process = start("killed")
+        for _ in range(records):
+            assert process.stdout.readline()
+        process.kill()
+        process.communicate()
+    (tmp_path / "killed/.argand-left.partial").write_text("left by a process that was killed")
+    both = [start("killed"), start("killed")]
+    assert "was recorded already" in "".join(process.communicate()[1].decode() for process in both)
+    for folder in ("killed", "whole"):
+        assert not start(folder).communicate()[1]
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    assert len(files(tmp_path / "whole")) == 1 + 2 * 2048 // 16
+
+
+def test_weights_that_get_more_than_is_recorded_are_refused(tmp_path):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.mix = nn.Embedding(9, 4), nn.Linear(4, 4)
+
+        def forward(self, tokens):
+            return nn.functional.linear(self.mix(self.embed(tokens)).mean(1), self.embed.weight)
+
+    tokens = torch.randint(9, (6, 5))
+    net = Tied()
+    hooked = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4))
+    hooked[1].register_forward_hook(lambda layer, given, output: 2 * output)
+    for dtype in (torch.float32, torch.float64):
+        for model, name in ((net.to(dtype), "embed"), (hooked.to(dtype), "1")):
+            store = GradientStore(model, tmp_path / f"{name}-{dtype}", features=8)
+            with store:
+                loss = model(tokens).square().sum()
+                with pytest.raises(RuntimeError, match=f"layer '{name}': its weight has another gradient"):
+                    loss.backward()
+    # The rest of the model can be recorded.
+    with GradientStore(net, tmp_path / "rest", features=8, select=lambda name, _: name == "mix") as store:
+        net(tokens).square().sum().backward()
+        assert store.record() == 6
+    with GradientStore(net.mix, tmp_path / "penalty", features=8) as store:
+        loss = net.mix(torch.randn(6, 4).double()).square().sum() + net.mix.weight.square().sum()
+        with pytest.raises(RuntimeError, match="in a penalty for example"):
+            loss.backward()
+    # No reason: a sum that overflows half precision, or comes as a sparse tensor.
+    half = nn.Linear(1, 1).half()
+    for name, layer, given in (
+        ("half", half, torch.full((1000, 1), 200.0).half()),
+        ("sparse", nn.Embedding(9, 4, sparse=True), tokens),
+    ):
+        with GradientStore(layer, tmp_path / name, features=8) as store:
+            layer(given).sum().backward()
+            assert store.record() == len(given)
+    assert half.weight.grad.isinf().all()
+    views = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    views[1].weight = nn.Parameter(views[0].weight.data)
+    with pytest.raises(ValueError, match="layers '0' and '1' share one weight"):
+        GradientStore(views, tmp_path / "views")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_models_are_the_same_models(tmp_path):
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    x = torch.randn(6, 4)
+    for name, model in {"plain": net, "compiled": torch.compile(net, backend="aot_eager")}.items():
+        with GradientStore(model, tmp_path / name, features=8) as store:
+            model(x).square().sum().backward()
+            store.record()
+    assert (tmp_path / "plain/store.json").read_bytes() == (tmp_path / "compiled/store.json").read_bytes()
+    np.testing.assert_allclose(numbers(tmp_path / "compiled"), numbers(tmp_path / "plain"), rtol=1e-4, atol=1e-6)
+    torch._dynamo.reset()
+
+
 def test_training_mode_is_noticed(tmp_path):
     net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
     with pytest.warns(UserWarning, match="layer '1' is in training mode"):
@@ -470,7 +618,7 @@ def test_scores_of_a_store_are_those_of_its_numbers(net, data, tmp_path):
 
 def test_large_vocabularies_go_in_parts(net, data, tmp_path, monkeypatch):
     record(GradientStore(net, tmp_path / "whole", features=8), net, data)
-    monkeypatch.setattr("argand.attribution._store._ONE_HOT", 25)
+    monkeypatch.setattr("argand.attribution._layers._ONE_HOT", 25)
     record(GradientStore(net, tmp_path / "parts", features=8), net, data)
     np.testing.assert_allclose(numbers(tmp_path / "parts"), numbers(tmp_path / "whole"), rtol=1e-5, atol=1e-6)
 
@@ -478,3 +626,36 @@ def test_large_vocabularies_go_in_parts(net, data, tmp_path, monkeypatch):
 def test_scoring_does_not_import_torch():
     code = "import sys, argand.attribution; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Arrival:
+    """What a GPU would tell of a copy: here, that somebody lets it arrive."""
+
+    def __init__(self):
+        self.happened = threading.Event()
+
+    def synchronize(self):
+        assert self.happened.wait(60)
+
+
+def test_what_arrives_later_is_kept_in_order_up_to_a_failure(tmp_path):
+    writer = Writer(tmp_path, {"one": 2, "two": 1}, 4, 0)
+    batches = [torch.full((3, 3), float(number)) for number in range(4)]
+    batches[2][1, 2] = np.nan
+    arrivals = [Arrival() for _ in batches]
+    for batch, arrival in zip(batches, arrivals):
+        writer._expect(batch, arrival)
+    assert writer.end == 0
+    for arrival in reversed(arrivals):
+        arrival.happened.set()
+    # The last batch comes behind one that is refused: its examples would have other numbers.
+    with pytest.raises(ValueError, match=r"example 7: the gradient of layer 'two' is NaN .* goes on at example 6"):
+        writer.flush()
+    assert writer.end == 6
+    batches[2][1, 2] = 2.0
+    for batch in batches[2:]:
+        writer._expect(batch, arrivals[0])
+    writer.flush()
+    written = np.concatenate([np.load(path) for path in sorted(tmp_path.glob("*.npy"))])
+    np.testing.assert_array_equal(written, np.concatenate(batches))
+    assert [len(np.load(path)) for path in sorted(tmp_path.glob("*.npy"))] == [4, 4, 4]

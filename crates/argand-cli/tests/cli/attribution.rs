@@ -137,6 +137,7 @@ fn options_and_mistakes() {
         ("train absent", &["absent: is not a store"]),
         ("train queries --train-examples train.txt", &["--report"]),
         ("train queries --report train.txt --train-examples train.txt", &["--report"]),
+        ("train queries --report queries/store.json", &["--report: expected another file than the inputs"]),
         ("train queries --report p.html --query-examples labels.csv", &["labels.csv: is not an IDX file"]),
         (
             "train queries --report p.html --train-examples queries.jsonl",
@@ -171,6 +172,11 @@ fn stores_are_described() {
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
+    // Names of layers are text of somebody else.
+    let about = String::from_utf8(workspace.read("train/store.json")).unwrap();
+    workspace.write("train/store.json", about.replace("\"b\"", "\"\\u001b[31mb\\nc\""));
+    let text = workspace.succeed("info train").stdout;
+    assert!(text.contains("layer     \\u{1b}[31mb\\nc: linear"), "{text}");
     fs::create_dir(workspace.path("folder")).unwrap();
     workspace.refuse("info folder", &["folder: is not a store"]);
 }

@@ -157,6 +157,10 @@ impl Summing<'_> {
     /// The factor of G + λI.
     fn factor(&self, options: &Options) -> Result<Option<Cholesky>, Error> {
         let lambda = self.lambda(options.damping);
+        if !lambda.is_finite() {
+            let received = format!("one that makes λ {lambda} for {}", self.part.name());
+            return Err(Error::invalid(Argument::Damping, "a number that makes λ finite", received));
+        }
         if self.sums.trace() == 0.0 && lambda == 0.0 {
             return Ok(None);
         }

@@ -234,6 +234,7 @@ pub fn attribute(
         notes.push(format!("{}: has {count} examples, fewer than the {top} asked for", train.path().display()));
     }
     let top = top.min(count);
+    check_lists(queries, &selection, top, options.memory_limit)?;
     let numbers: Vec<u64> = queries.numbers().collect();
     let together = blocks::queries_together(selection.width, top);
     let (mut helpful, mut harmful) = (Vec::new(), Vec::new());
@@ -324,8 +325,29 @@ fn begin(train: &Store, queries: &Store, options: &Options) -> Result<Selection,
             };
             return Err(fault(store.path(), format!("has no examples{unfinished}")));
         }
+        let (columns, limit) = (store.columns(), options.memory_limit);
+        // Blocks of one example, and its numbers in double precision.
+        if columns as u128 * (reading::BUFFERS as u128 * 4 + 8) > u128::from(limit) {
+            return Err(fault(store.path(), format!("examples of {columns} numbers do not fit into {limit} bytes")));
+        }
     }
     Selection::new(train, queries, &options.layers)
+}
+
+/// Checks that there is room for lists of `top` examples: those of all queries as they are returned, and the numbers of those of one.
+fn check_lists(queries: &Store, selection: &Selection, top: usize, limit: u64) -> Result<(), Error> {
+    let count = queries.examples();
+    let entry = 2 * (u128::from(count) * size_of::<Ranked>() as u128 + selection.width as u128 * 16);
+    let most = u128::from(limit).saturating_sub(u128::from(count) * 8) / entry;
+    if top as u128 <= most {
+        return Ok(());
+    }
+    if most == 0 {
+        let what = format!("the scores of {count} queries do not fit into {limit} bytes; score some at a time");
+        return Err(fault(queries.path(), what));
+    }
+    let expected = format!("at most {most}, so that lists for {count} queries fit into {limit} bytes");
+    Err(Error::invalid(Argument::Top, expected, top))
 }
 
 impl Queries {
@@ -435,7 +457,7 @@ fn candidates(
         if let Some(row) = wrong.min() {
             check_numbers(train, &block, selection.layers.iter().map(|layer| &layer.train))?;
             let example = block.first + row as u64;
-            let what = format!("example {example}: its scores overflow single precision; scale the losses down");
+            let what = format!("example {example}: its scores leave the range of single precision; scale the losses");
             return Err(fault(&block.shard.path, what));
         }
         done += rows as u64;

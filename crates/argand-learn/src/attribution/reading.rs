@@ -11,6 +11,8 @@ use super::store::{Shard, Store, failed, fault};
 
 /// Blocks that are read ahead.
 const AHEAD: usize = 2;
+/// Blocks in memory: one that is filled, one that is worked on, and those in between.
+pub(super) const BUFFERS: usize = AHEAD + 2;
 
 /// Some rows of a shard.
 pub(super) struct Block<'a> {
@@ -39,8 +41,7 @@ impl Store {
         mut work: impl FnMut(Block<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let ((full, blocks), (empty, buffers)) = (sync_channel(AHEAD), channel());
-        // One that is filled, one that is worked on, and those in between.
-        (0..AHEAD + 2).for_each(|_| drop(empty.send(Vec::new())));
+        (0..BUFFERS).for_each(|_| drop(empty.send(Vec::new())));
         std::thread::scope(|scope| {
             scope.spawn(move || self.read_ahead(shards, rows, &full, &buffers));
             // The reading thread ends when nobody listens any more.

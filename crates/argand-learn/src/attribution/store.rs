@@ -138,8 +138,16 @@ fn unparsed(path: &Path, error: serde_json::Error) -> Error {
     Error::Store { path: path.to_owned(), fault: FileFault::caused_by(error) }
 }
 
+/// Opens a file, and nothing that would wait for somebody to write into it.
+fn open_regular(path: &Path) -> io::Result<File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    File::open(path)
+}
+
 fn read_text(path: &Path, longest: u64) -> Result<String, Error> {
-    let file = File::open(path).map_err(|error| failed(path, "open", &error))?;
+    let file = open_regular(path).map_err(|error| failed(path, "open", &error))?;
     let mut bytes = Vec::new();
     file.take(longest + 1).read_to_end(&mut bytes).map_err(|error| failed(path, "read", &error))?;
     if bytes.len() as u64 > longest {
@@ -325,7 +333,7 @@ fn open_shard(folder: &Path, stem: &str, columns: usize) -> Result<Shard, Error>
     let (Some(bytes), Some(_)) = (numbers.filter(|_| rows > 0), first.checked_add(rows as u64)) else {
         return Err(fault(&entry, format!("rows: expected at least 1 that memory can hold, got {rows}")));
     };
-    let mut file = File::open(&path).map_err(|error| {
+    let mut file = open_regular(&path).map_err(|error| {
         fault(&path, format!("cannot open: {error}; if it is lost, remove {stem}.json and record its examples again"))
     })?;
     let length = file.metadata().map_err(|error| failed(&path, "read", &error))?.len();

@@ -6,6 +6,7 @@ file with its number of rows and its CRC-32. The JSON file appears last: without
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -14,10 +15,17 @@ import re
 import shutil
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+try:
+    import fcntl
+except ImportError:
+    # Windows has no locks of folders.
+    fcntl = None
 
 FORMAT, VERSION = "argand-gradients", 1
 STORE = "store.json"
@@ -42,14 +50,17 @@ class Shard(NamedTuple):
         return shard_path(self.folder, self.first, kind)
 
     def read(self, width: int) -> np.ndarray:
-        """Its numbers, checked."""
-        data = self.path().read_bytes()
-        if f"{zlib.crc32(data):08x}" != self.crc32:
+        """Its numbers, checked; they stay in the file until they are used."""
+        crc32 = 0
+        with self.path().open("rb") as file:
+            while part := file.read(1 << 24):
+                crc32 = zlib.crc32(part, crc32)
+        if f"{crc32:08x}" != self.crc32:
             raise ValueError(
                 f"{self.path()}: damaged (its checksum is another); delete it and its .json, and record its examples "
                 "again"
             )
-        array = np.load(io.BytesIO(data), allow_pickle=False)
+        array = np.load(self.path(), mmap_mode="r", allow_pickle=False)
         if array.shape != (self.rows, width) or array.dtype != np.dtype("<f4"):
             found = f"{array.dtype} of shape {array.shape}"
             raise ValueError(f"{self.path()}: expected float32 of shape {(self.rows, width)}, got {found}")
@@ -102,6 +113,10 @@ def check_same(expected: dict[str, Any], found: dict[str, Any], where: Path) -> 
             other = layers[1][name].get(key)
             if other != value:
                 what = "sketch" if key in ("spec", "features") else key
+                if isinstance(other, dict) and isinstance(value, dict):
+                    # The field that differs, rather than its checksum or all of them.
+                    field = next((field for field in value if other.get(field) != value[field]), "checksum")
+                    what, other, value = f"{what} ({field})", other.get(field), value.get(field)
                 raise ValueError(
                     f"{where}: layer {name!r} was recorded with another {what}, {_short(other)} instead of "
                     f"{_short(value)}; use the same settings, or another folder"
@@ -122,7 +137,7 @@ def create(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / STORE).exists():
         text = json.dumps(description, indent=1) + "\n"
-        with temporary(folder) as path:
+        with alone(folder), temporary(folder) as path:
             path.write_bytes(text.encode())
             # Unlike a rename, it leaves a file alone that another process made in the meantime.
             try:
@@ -194,6 +209,25 @@ def _sync(file: Any) -> None:
     os.fsync(file.fileno())
 
 
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Lets one process at a time look at the shards of a folder and write some; a process that is killed lets go."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        # There are file systems without locks.
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            # Nobody else writes: these are of processes that were killed.
+            for left in folder.glob(".argand-*.partial"):
+                left.unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(handle)
+
+
 class temporary:
     """A name in a folder for a file that will be renamed; deleted if it is not."""
 
@@ -256,14 +290,15 @@ def merge(into: str | os.PathLike[str], *stores: str | os.PathLike[str]) -> int:
     for shard in arriving:
         shard.read(width)
     create(target, descriptions[0])
-    for shard in arriving:
-        moved = shard._replace(folder=target)
-        moved.path().unlink(missing_ok=True)
-        try:
-            os.link(shard.path().resolve(), moved.path())
-        except OSError:
-            with temporary(target) as path:
-                shutil.copyfile(shard.path(), path)
-                path.replace(moved.path())
-        _finish(moved)
+    with alone(target):
+        for shard in arriving:
+            moved = shard._replace(folder=target)
+            moved.path().unlink(missing_ok=True)
+            try:
+                os.link(shard.path().resolve(), moved.path())
+            except OSError:
+                with temporary(target) as path:
+                    shutil.copyfile(shard.path(), path)
+                    path.replace(moved.path())
+            _finish(moved)
     return sum(shard.rows for shard in shards)

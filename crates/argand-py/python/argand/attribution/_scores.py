@@ -107,12 +107,13 @@ class Scores:
         path : path
             Where to write the page, one file that needs nothing else.
         train_examples, query_examples : optional
-            What examples look like, by their numbers: a list of texts, an array of images in uint8 (n x h x w or
-            n x h x w x 3), or a file of either, ``.txt`` or ``.jsonl`` with a line for each, or ``.npy``.
+            What examples look like, by their numbers: a list of texts, an array or tensor of images in uint8 (n x h x w
+            or n x h x w x 3), or a file of either, ``.txt`` or ``.jsonl`` with a line for each, or ``.npy``.
         train_labels, query_labels : sequence, optional
             Labels, by the numbers of examples.
         """
         queries, examples = _argand.attribution_page_limits()
+        train_labels, query_labels = _array(train_labels), _array(query_labels)
         look, look_query = _looks("train_examples", train_examples), _looks("query_examples", query_examples)
         count = min(queries, len(self.queries))
 
@@ -137,6 +138,11 @@ class Scores:
             unfinished.replace(path)
 
 
+def _array(items: Any) -> Any:
+    """Tensors and columns of data frames as arrays, which are counted from 0 and print as numbers."""
+    return np.asarray(items) if hasattr(items, "__array__") else items
+
+
 def _at(name: str, items: Any, number: int) -> Any:
     if number >= len(items):
         raise ValueError(f"{name}: has {len(items)} items, and example {number} is not among them")
@@ -157,6 +163,7 @@ def _looks(name: str, source: Any) -> Any:
             source = [_text(name, line) for line in lines] if ending == ".jsonl" else lines
         else:
             raise ValueError(f"{name}: expected a .txt, .jsonl or .npy file, got {os.fspath(source)}")
+    source = _array(source)
     if isinstance(source, np.ndarray) and source.dtype.kind not in "OUT":
         if source.dtype != np.uint8 or not (source.ndim == 3 or (source.ndim == 4 and source.shape[3] == 3)):
             expected = "images of uint8, n x h x w or n x h x w x 3"
