@@ -20,6 +20,7 @@ FUSED_MULTIPLY_ADD = {
     "srht_adjoint": "true",
     "tensor_sketch": "true",
     "algebra": "true",
+    "parts": "true",
 }
 
 # Every file is compiled once for each of its variants, into a module of its own: a sketch loads only what it needs.
@@ -29,6 +30,7 @@ VARIANTS = {
     "srht_adjoint": {str(log): f"LOG={log}" for log in range(5, 12)},
     "tensor_sketch": {str(log): f"LOG={log}" for log in range(6, 14)},
     "algebra": {"f64": "REAL=double"},
+    "parts": {"f32": "REAL=float"},
 }
 
 # The oldest GPUs: Turing; Ampere for what converts to bfloat16.
@@ -38,6 +40,7 @@ ARCHITECTURES = {
     "srht_adjoint": "compute_80",
     "tensor_sketch": "compute_80",
     "algebra": "compute_75",
+    "parts": "compute_75",
 }
 
 

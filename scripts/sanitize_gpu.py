@@ -1,14 +1,16 @@
 """Runs the tests of `make test-gpu` under compute-sanitizer: memcheck and racecheck. `make sanitize-gpu` calls it.
 
-    python scripts/sanitize_gpu.py BINARY... [--python FOLDER] [--only PATTERN] [--limit SECONDS] [--logs FOLDER]
+    python scripts/sanitize_gpu.py BINARY... [--python FOLDER] [--only PATTERN] [--minutes 60] [--logs FOLDER]
 
 The tests of a binary run in processes of their own, several at a time; those of every method are shared among PARTS.
 With --python, the tests in that folder that name CUDA run, too, under memcheck: racecheck would judge PyTorch's kernels
-with ours. Exits with 1 if a tool found something, a test failed, or one did not finish.
+with ours. Runs that were clean are listed in the folder of logs and not repeated with the same binaries: what was cut off goes
+on. Exits with 1 if a tool found something, a test failed, or one did not finish.
 """
 
 import argparse
 import concurrent.futures
+import hashlib
 import os
 import pathlib
 import re
@@ -69,7 +71,7 @@ def main() -> None:
     parser.add_argument("binaries", nargs="+")
     parser.add_argument("--python", help="the folder of the Python package")
     parser.add_argument("--only", default="", help="a pattern: runs whose names match, like 'racecheck .*single'")
-    parser.add_argument("--limit", type=float, default=3600, help="seconds for one run")
+    parser.add_argument("--minutes", type=float, default=60, help="for all runs; those that take longer do not finish")
     parser.add_argument("--logs", type=pathlib.Path, default=pathlib.Path("target/sanitizer"))
     given = parser.parse_args()
     given.logs.mkdir(parents=True, exist_ok=True)
@@ -78,15 +80,23 @@ def main() -> None:
         jobs += [(job, given.python) for job in jobs_of_python(given.python)]
 
     jobs = [job for job in jobs if re.search(given.only, job[0][0])]
+    digest = hashlib.sha256(b"".join(pathlib.Path(binary).read_bytes() for binary in given.binaries)).hexdigest()[:12]
+    record, deadline = given.logs / f"clean-{digest}.txt", time.monotonic() + 60 * given.minutes
+    known = set(record.read_text().splitlines()) if record.exists() else set()
+    print(f"{sum(job[0][0] in known for job in jobs)} of {len(jobs)} runs were clean before", flush=True)
 
     def run(numbered: tuple[int, tuple]) -> bool:
         number, ((name, command, extra), folder) = numbered
+        if name in known:
+            return True
         log, began = given.logs / f"{number}.log", time.monotonic()
+        if began > deadline:
+            return False
         with log.open("w") as out:
             try:
                 environment = {**os.environ, "ARGAND_NEEDS_GPU": "1", **extra}
                 code = subprocess.run(
-                    command, stdout=out, stderr=out, env=environment, cwd=folder, timeout=given.limit, check=False
+                    command, stdout=out, stderr=out, env=environment, cwd=folder, timeout=deadline - began, check=False
                 ).returncode
             except subprocess.TimeoutExpired:
                 code = None
@@ -96,6 +106,9 @@ def main() -> None:
         if "before first instrumented API call" in text and "test result: ok" in text:
             clean, summary = True, ["uses no GPU"]
         verdict = "clean" if clean else "did not finish" if code is None else f"exit {code}, {log}"
+        if clean:
+            with record.open("a") as lines:
+                lines.write(name + "\n")
         print(f"{verdict}: {name} ({time.monotonic() - began:.0f} s) {' '.join(summary).strip('= ')}", flush=True)
         return clean
 

@@ -9,6 +9,9 @@
 // The places of transformed values are chosen on the host so that few accesses collide in a bank (`place.rs`). Additions are in
 // the processor's order and never contracted: the same bits.
 //
+// Pooled features stay in registers until a group of rows ends. Few of them have a kernel of their own, for sketches of gradients: every thread has
+// outputs, factors that are much shorter than the longest are transformed as what they are, and values that no output samples are not stored.
+//
 // Bound: the data pipe of shared memory. Per group of rows and factor, in wavefronts of 128 bytes: N/8 for each of exchange out
 // and in, N/4 for the places (half a slot at a time), m/8 for the gathers if none collide; and the features, m/16 in all. Device memory reads N and
 // writes D numbers per row.
@@ -98,7 +101,7 @@ DEVICE void features(const Arguments& args) {
     const int groups = args.outputs_padded / 4;
     const ushort4* gathered = (const ushort4*)args.gathered;
     for (i64 row = (i64)blockIdx.x * ROWS; row < args.rows; row += (i64)gridDim.x * ROWS) {
-        all_transforms<COMPLEX>(args, slots, row, args.rows, warp, lane);
+        all_transforms<COMPLEX, false>(args, slots, row, args.rows, warp, lane);
         prefetch<ROWS>(args, row + (i64)gridDim.x * ROWS, threadIdx.x, blockDim.x);
         char* out[ROWS];
         float bad[ROWS] = {};
@@ -154,7 +157,7 @@ DEVICE void pooled(const Arguments& args) {
     const i64 begin = args.starts[blockIdx.x], end = args.starts[blockIdx.x + 1];
     float re[STEPS][4] = {}, im[COMPLEX ? STEPS : 1][4] = {};
     for (i64 row = begin; row < end; row += ROWS) {
-        all_transforms<COMPLEX>(args, slots, row, end, warp, lane);
+        all_transforms<COMPLEX, false>(args, slots, row, end, warp, lane);
 #pragma unroll
         for (int step = 0; step < STEPS; step++) {
             const int thread = first + step * blockDim.x;
@@ -187,9 +190,69 @@ DEVICE void pooled(const Arguments& args) {
     if (bad != bad) atomicMin(args.bad_row, (u64)(args.first_row + begin));
 }
 
+// One output of one row or group, which may not fit: `bad` becomes NaN then.
+template <bool COMPLEX>
+DEVICE void put_one(const Arguments& args, i64 row, int output, float re, float im, float& bad) {
+    const int parts = COMPLEX ? 2 : 1;
+#pragma unroll
+    for (int part = 0; part < parts; part++) {
+        const float value = (part == 0 ? re : im) * args.scale;
+        const int column = COMPLEX && args.interleaved ? 2 * output + part : part * args.outputs + output;
+        write<float>(args.out, args.out_element, row * args.stride + column, value);
+        if (!fits<float>(args.out_element, value)) bad = not_a_number();
+    }
+}
+
+// The same for few outputs. A thread takes single ones, so that every thread has some, and remembers where its values of the first two factors lie.
+template <bool COMPLEX>
+DEVICE void pooled_few(const Arguments& args) {
+    extern __shared__ float4 slots[];
+    enum { ROWS = COMPLEX ? 2 : 4, STEPS = 4 };
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    // Eight lanes read every fourth output at a time, as in `features`: their places are apart.
+    const int first = 32 * warp + 4 * (lane % 8) + lane / 8;
+    const i64 begin = args.starts[blockIdx.x], end = args.starts[blockIdx.x + 1];
+    u32 at[STEPS];
+    float re[STEPS] = {}, im[STEPS] = {};
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        const int output = min(first + step * (int)blockDim.x, args.outputs - 1);
+        // The list ends with an unused factor.
+        at[step] = args.gathered[output] | (u32)args.gathered[args.outputs_padded + output] << 16;
+    }
+    for (i64 row = begin; row < end; row += ROWS) {
+        all_transforms<COMPLEX, true>(args, slots, row, end, warp, lane);
+        prefetch<ROWS>(args, row + ROWS, threadIdx.x, blockDim.x);
+#pragma unroll
+        for (int step = 0; step < STEPS; step++) {
+            const int output = first + step * blockDim.x;
+            if (output < args.outputs) {
+                float4 r = slot(slots, (u16)at[step]);
+                if (args.factors > 1) r = times<COMPLEX>(r, slot(slots + N, (u16)(at[step] >> 16)));
+                for (int factor = 2; factor < args.factors; factor++) {
+                    const u16 place = __ldg(args.gathered + factor * args.outputs_padded + output);
+                    r = times<COMPLEX>(r, slot(slots + factor * N, place));
+                }
+                re[step] += COMPLEX ? r.x + r.z : (r.x + r.y) + (r.z + r.w);
+                im[step] += r.y + r.w;
+            }
+        }
+        __syncthreads();
+    }
+    float bad = 0;
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        const int output = first + step * blockDim.x;
+        if (output < args.outputs) put_one<COMPLEX>(args, blockIdx.x, output, re[step], im[step], bad);
+    }
+    if (bad != bad) atomicMin(args.bad_row, (u64)(args.first_row + begin));
+}
+
 extern "C" __global__ void BOUNDS features_real(const __grid_constant__ Arguments args) { features<false, false>(args); }
 extern "C" __global__ void BOUNDS features_real_plain(const __grid_constant__ Arguments args) { features<false, true>(args); }
 extern "C" __global__ void BOUNDS features_complex(const __grid_constant__ Arguments args) { features<true, false>(args); }
 extern "C" __global__ void BOUNDS features_complex_plain(const __grid_constant__ Arguments args) { features<true, true>(args); }
 extern "C" __global__ void POOLED_BOUNDS pooled_real(const __grid_constant__ Arguments args) { pooled<false>(args); }
 extern "C" __global__ void POOLED_BOUNDS pooled_complex(const __grid_constant__ Arguments args) { pooled<true>(args); }
+extern "C" __global__ void POOLED_BOUNDS pooled_few_real(const __grid_constant__ Arguments args) { pooled_few<false>(args); }
+extern "C" __global__ void POOLED_BOUNDS pooled_few_complex(const __grid_constant__ Arguments args) { pooled_few<true>(args); }

@@ -37,7 +37,7 @@ DEVICE void transform_back(const Arguments& args, float4* sums, int factor, int 
     float2 a[PER_LANE];
     float2* const own = (float2*)(sums + factor * N);
     float2* const plane = own + half * N;
-    each_place(args, factor, lane, [&](int k, u16 place) { a[k] = *(const float2*)((const char*)(own + half) + place); });
+    each_place<PER_LANE>(args, factor, lane, [&](int k, u16 place) { a[k] = *(const float2*)((const char*)(own + half) + place); });
     // Places overlap both halves' planes.
     __syncthreads();
     if (PER_LANE >= 32) {
@@ -54,7 +54,7 @@ DEVICE void transform_back(const Arguments& args, float4* sums, int factor, int 
         for (int k = 0; k < PER_LANE; k++) a[k] = plane[32 * k + (lane ^ ((k >> SHIFT) & 15))];
         __syncwarp();
     } else {
-        transform_across(a, lane);
+        transform_across<PER_LANE>(a, lane);
     }
     transform_own<PER_LANE>(a);
 #pragma unroll
@@ -156,7 +156,7 @@ DEVICE void adjoint(const AdjointArguments& all) {
     float4* const sums = slots + args.factors * N;
     const int warp = threadIdx.x / 32;
     for (i64 row = (i64)blockIdx.x * ROWS; row < args.rows; row += (i64)gridDim.x * ROWS) {
-        all_transforms<COMPLEX>(args, slots, row, args.rows, warp, lane_id());
+        all_transforms<COMPLEX, false>(args, slots, row, args.rows, warp, lane_id());
         prefetch<ROWS>(args, row + (i64)gridDim.x * ROWS, threadIdx.x, blockDim.x);
         i64 bases[ROWS];
         bool present[ROWS];

@@ -23,6 +23,7 @@ pub(crate) fn alone(text: &str, kernel: &str) -> String {
 /// Name and text of every module.
 const MODULES: &[(&str, &str)] = modules![
     "algebra_f64",
+    "parts_f32",
     "steps_f32",
     "steps_f64",
     "srht_5",

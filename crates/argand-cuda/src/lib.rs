@@ -22,6 +22,7 @@ mod kernels;
 mod launch;
 mod memory;
 mod operator;
+mod parts;
 mod place;
 mod product;
 mod real;

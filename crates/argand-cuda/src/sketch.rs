@@ -11,6 +11,7 @@ use crate::driver::{Device, Stream};
 use crate::fused::{AdjointCall, Call, Fused};
 use crate::host::Lane;
 use crate::memory::{Buffer, View};
+use crate::parts::{self, Parts};
 use crate::product::Product;
 use crate::real::Real;
 use crate::steps::Steps;
@@ -47,6 +48,7 @@ pub struct CudaSketch<T> {
     fused: Option<Fused>,
     /// Loaded when first needed: what is fused needs none of them.
     steps: OnceLock<Steps>,
+    parts: OnceLock<Parts>,
     map: Kind,
     /// The first row of all calls whose features do not fit, or `u64::MAX`.
     bad_row: Buffer,
@@ -88,6 +90,7 @@ impl<T: Real> CudaSketch<T> {
             spec: drawn.spec.clone(),
             fused,
             steps: OnceLock::new(),
+            parts: OnceLock::new(),
             map,
             bad_row: device.upload(&[u64::MAX])?,
             idle: Mutex::default(),
@@ -101,6 +104,14 @@ impl<T: Real> CudaSketch<T> {
         let steps = Steps::load::<T>(&self.device)?;
         // If another thread was faster, its steps are the same.
         Ok(self.steps.get_or_init(|| steps))
+    }
+
+    fn parts(&self) -> Result<&Parts, Error> {
+        if let Some(parts) = self.parts.get() {
+            return Ok(parts);
+        }
+        let parts = Parts::load(&self.device)?;
+        Ok(self.parts.get_or_init(|| parts))
     }
 
     /// The spec. For spherical random features it holds the fit.
@@ -394,7 +405,11 @@ impl<T: Real> CudaSketch<T> {
         }
         let bad_row = self.bad_row.at::<u64>(0);
         if let Some(fused) = &self.fused {
-            return fused.transform_pooled(stream, &Call { inputs, out, first_row: 0, bad_row }, starts);
+            let call = Call { inputs, out, first_row: 0, bad_row };
+            return match parts::length(rows, groups, self.spec.features) {
+                Some(length) => self.parts()?.transform_pooled(stream, fused, &call, starts, length),
+                None => fused.transform_pooled(stream, &call, starts),
+            };
         }
         let bytes = groups.saturating_mul(self.spec.features).saturating_mul(size_of::<f64>());
         let sums = stream.scratch(bytes)?;

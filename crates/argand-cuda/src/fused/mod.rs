@@ -34,24 +34,24 @@ impl Table {
     }
 }
 
-fn narrow(size: usize) -> i32 {
+pub(crate) fn narrow(size: usize) -> i32 {
     i32::try_from(size).unwrap_or_else(|_| unreachable!("the sizes of a fused sketch are below 2³¹"))
 }
 
 /// A sketch in one pass.
 #[derive(Debug)]
 pub(crate) enum Fused {
-    Srht(srht::Srht),
-    TensorSketch(tensor_sketch::TensorSketch),
+    Srht(Box<srht::Srht>),
+    TensorSketch(Box<tensor_sketch::TensorSketch>),
 }
 
 impl Fused {
     /// The sketch in one pass, if there is a kernel for it.
     pub(crate) fn new(device: &Device, spec: &Spec, product: &Product) -> Result<Option<Self>, Error> {
         if let Some(srht) = srht::Srht::new(device, spec, product)? {
-            return Ok(Some(Self::Srht(srht)));
+            return Ok(Some(Self::Srht(Box::new(srht))));
         }
-        Ok(tensor_sketch::TensorSketch::new(device, spec, product)?.map(Self::TensorSketch))
+        Ok(tensor_sketch::TensorSketch::new(device, spec, product)?.map(Box::new).map(Self::TensorSketch))
     }
 
     /// Queues the features of all rows.

@@ -17,7 +17,7 @@ use crate::view::Element;
 
 /// As in the kernel: the most warps of a block, and for the longest rows.
 const MOST_WARPS: [usize; 2] = [8, 6];
-/// Groups of four outputs of each thread, for pooled features.
+/// Groups of four outputs of each thread, for pooled features, and single ones if they are few.
 const POOLED_STEPS: usize = 4;
 /// The most factors of an adjoint.
 const MOST_ADJOINT_FACTORS: usize = 8;
@@ -33,9 +33,7 @@ pub(crate) struct Srht {
     features: Lazy,
     /// The same for aligned `f32`, real and imaginary parts apart.
     plain: Lazy,
-    pooled: Lazy,
-    /// Blocks that the outputs of pooled features are shared among.
-    pooled_parts: usize,
+    pooled: Pooled,
     /// The memory that `arguments` points to.
     _tables: [Buffer; 3],
     complex: bool,
@@ -44,6 +42,16 @@ pub(crate) struct Srht {
     arguments: Arguments,
     /// The adjoint, where it fits.
     adjoint: Option<Adjoint>,
+}
+
+/// The kernel for pooled features.
+#[derive(Debug)]
+struct Pooled {
+    kernel: Lazy,
+    /// Blocks that the outputs are shared among.
+    parts: usize,
+    /// Places and gathers of few outputs, and which factors are short.
+    few: Option<([Buffer; 2], u32)>,
 }
 
 #[derive(Debug)]
@@ -103,6 +111,7 @@ struct Arguments {
     period: i32,
     distinct: i32,
     out_element: i32,
+    short_factors: u32,
 }
 
 impl Srht {
@@ -127,14 +136,22 @@ impl Srht {
         }
         let (module, complex) = (format!("srht_{log}"), draw.complex);
         // Two warps transform a factor, all factors at once if there are few.
-        let pooled_threads = 32 * MOST_WARPS[usize::from(log == LARGEST)];
-        let threads = pooled_threads.min(64 * factors.len());
+        let most_threads = 32 * MOST_WARPS[usize::from(log == LARGEST)];
+        let threads = most_threads.min(64 * factors.len());
         let kernel =
             |names: [&'static str; 2], threads| Lazy::new(&module, names[usize::from(complex)], shared, threads);
         let features = kernel(["features_real", "features_complex"], threads);
         let plain = kernel(["features_real_plain", "features_complex_plain"], threads);
-        let pooled = kernel(["pooled_real", "pooled_complex"], pooled_threads);
-        let pooled_parts = outputs.div_ceil(4).div_ceil(POOLED_STEPS * pooled_threads);
+        let pooled = if outputs <= POOLED_STEPS * threads {
+            let short = short_factors(&factors, 1 << log);
+            let layout = Layout::of(&factors, 1 << log, Some(short), outputs, spec.seed);
+            let tables = [device.upload(&layout.places)?, device.upload(&layout.gathered)?];
+            let kernel = kernel(["pooled_few_real", "pooled_few_complex"], threads);
+            Pooled { kernel, parts: 1, few: Some((tables, short)) }
+        } else {
+            let parts = outputs.div_ceil(4).div_ceil(POOLED_STEPS * most_threads);
+            Pooled { kernel: kernel(["pooled_real", "pooled_complex"], most_threads), parts, few: None }
+        };
         let adjoint_fits = 2 * shared <= device.info().shared_memory && factors.len() <= MOST_ADJOINT_FACTORS;
         let adjoint = adjoint_fits.then(|| Adjoint {
             // A round that adds to a quarter of the values is soon full.
@@ -149,14 +166,14 @@ impl Srht {
                     (true, _) => "adjoint_complex",
                 },
                 2 * shared,
-                ((1 << log) / 4).clamp(64, pooled_threads),
+                ((1 << log) / 4).clamp(64, most_threads),
             ),
             factors: factors.iter().map(|&factor| Arc::clone(factor)).collect(),
             values: 1 << log,
             seed: spec.seed,
             tables: OnceLock::new(),
         });
-        let layout = Layout::of(&factors, 1 << log, outputs, spec.seed);
+        let layout = Layout::of(&factors, 1 << log, None, outputs, spec.seed);
         let turns = device.upload(&layout.turns)?;
         let places = device.upload(&layout.places)?;
         let gathered = device.upload(&layout.gathered)?;
@@ -182,12 +199,12 @@ impl Srht {
             period: narrow(layout.period),
             distinct: i32::from(distinct),
             out_element: 0,
+            short_factors: 0,
         };
         Ok(Some(Self {
             features,
             plain,
             pooled,
-            pooled_parts,
             _tables: [turns, places, gathered],
             complex,
             outputs,
@@ -258,9 +275,20 @@ impl Srht {
 
     /// Queues the sums of the features of groups of rows; `starts` has one more entry than there are groups.
     pub(super) fn transform_pooled(&self, stream: &Stream, call: &Call<'_>, starts: View) -> Result<(), Error> {
-        let arguments = Arguments { starts: starts.0, ..self.arguments(call) };
-        self.pooled.launch_all(stream, [call.out.rows, self.pooled_parts], arguments!(arguments))
+        let mut arguments = Arguments { starts: starts.0, ..self.arguments(call) };
+        if let Some(([places, gathered], short_factors)) = &self.pooled.few {
+            arguments.places = places.address();
+            arguments.gathered = gathered.address();
+            arguments.short_factors = *short_factors;
+        }
+        self.pooled.kernel.launch_all(stream, [call.out.rows, self.pooled.parts], arguments!(arguments))
     }
+}
+
+/// A bit for each factor of at most a quarter of the padded length. The longest is none of them; only distinct inputs, at most sixteen, differ in length.
+fn short_factors(factors: &[&Arc<Hadamard>], padded: usize) -> u32 {
+    let is_short = |factor: &Hadamard| (1 << SMALLEST).max(factor.turns.len()) <= padded / 4;
+    (0..32).zip(factors).fold(0, |bits, (at, factor)| bits | u32::from(is_short(factor)) << at)
 }
 
 impl Adjoint {
@@ -278,7 +306,7 @@ impl Adjoint {
                 let added = order.chunks(BANKS).map(|lanes| lanes.iter().filter_map(|&output| value(output)).collect());
                 let slots = places(values, added.chain(stores(values)).collect(), self.seed);
                 let gathered = order.iter().map(|&output| value(output).map_or(0, |value| BYTES * slots[value]));
-                (in_lanes(&slots), gathered.collect())
+                (in_lanes(values, |value| BYTES * slots[value]), gathered.collect())
             })
             .collect();
         let (places, gathered): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
@@ -339,7 +367,8 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(factors: &[&Arc<Hadamard>], padded: usize, outputs: usize, seed: u64) -> Self {
+    /// For few outputs, factors whose bit is set are transformed with a quarter of the padded length, and values that are not sampled have no place.
+    fn of(factors: &[&Arc<Hadamard>], padded: usize, few: Option<u32>, outputs: usize, seed: u64) -> Self {
         let words = (padded / 32).div_ceil(32);
         // Outputs past the last repeat it, and are not written.
         let whole = outputs.next_multiple_of(4);
@@ -347,7 +376,10 @@ impl Layout {
         let parts: Vec<(Vec<u16>, Vec<u16>)> = factors
             .par_iter()
             .zip(turns.par_chunks_mut(words * 64))
-            .map(|(factor, turns)| {
+            .enumerate()
+            .map(|(at, (factor, turns))| {
+                let short = few.is_some_and(|short| at < 32 && short >> at & 1 == 1);
+                let values = if short { padded / 4 } else { padded };
                 for (at, &turn) in factor.turns.iter().enumerate() {
                     let (number, lane) = (at / 32, at % 32);
                     let word = &mut turns[number / 32 * 64..][..64];
@@ -355,8 +387,15 @@ impl Layout {
                     word[32 + lane] |= u32::from(turn >> 1 & 1) << (number % 32);
                 }
                 let sampled: Vec<u32> = (0..whole).map(|output| factor.sampled[output.min(outputs - 1)]).collect();
-                let slots = places(padded, reads(&sampled).into_iter().chain(stores(padded)).collect(), seed);
-                (in_lanes(&slots), sampled.iter().map(|&value| BYTES * slots[value as usize]).collect())
+                let mut used = vec![few.is_none(); values];
+                sampled.iter().for_each(|&value| used[value as usize] = true);
+                let stored = stores(values).map(|together| together.into_iter().filter(|&value| used[value]).collect());
+                let slots = places(values, reads(&sampled).into_iter().chain(stored).collect(), seed);
+                let gathered = sampled.iter().map(|&value| BYTES * slots[value as usize]).collect();
+                let place = |value: usize| if used[value] { BYTES * slots[value] } else { NOWHERE };
+                let mut places: Vec<u16> = in_lanes(values, place);
+                places.resize(padded, 0);
+                (places, gathered)
             })
             .collect();
         let (places, gathered): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
@@ -376,6 +415,8 @@ impl Layout {
 
 /// Bytes of a slot.
 const BYTES: u16 = 16;
+/// The place of a value that is not stored, as in the kernel.
+const NOWHERE: u16 = u16::MAX;
 
 /// The value that a lane holds as its `number`-th after the last level: 32 neighbours, or every 32nd.
 fn held(values: usize, lane: usize, number: usize) -> usize {
@@ -390,13 +431,13 @@ fn stores(values: usize) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// Where the values of each lane lie, in bytes: [number / 4][lane][number % 4].
-fn in_lanes(slots: &[u16]) -> Vec<u16> {
-    let per_lane = slots.len() / 32;
+/// Where the values of each lane lie: [number / 4][lane][number % 4].
+fn in_lanes(values: usize, place: impl Fn(usize) -> u16) -> Vec<u16> {
+    let per_lane = values / 32;
     let at_once = per_lane.min(4);
     let order = (0..per_lane / at_once)
         .flat_map(|step| (0..32).flat_map(move |lane| (0..at_once).map(move |within| (lane, step * at_once + within))));
-    order.map(|(lane, number)| BYTES * slots[held(slots.len(), lane, number)]).collect()
+    order.map(|(lane, number)| place(held(values, lane, number))).collect()
 }
 
 #[cfg(test)]
