@@ -188,6 +188,15 @@ impl Sums {
         if self.gram.recipe() != other.gram.recipe() {
             return wrong("was made with another --spec: another sketch, scaling or other columns".to_owned());
         }
+        let names = [&self, other].map(|sums| sums.label_column.as_ref().map(|name| format!("{name:?}")));
+        let places = [&self, other].map(|sums| sums.label_place.map(|place| format!("column {place}")));
+        for labels in [names, places] {
+            if let [Some(own), Some(expected)] = labels
+                && own != expected
+            {
+                return wrong(format!("was made with --labels {own}, the other sums with {expected}"));
+            }
+        }
         match (self.gram.targets(), other.gram.targets()) {
             (Targets::Values(_), Targets::Values(_)) => return Ok(self),
             (Targets::Classes(_), Targets::Classes(_)) | (Targets::ClassesApart(_), Targets::ClassesApart(_)) => {}
@@ -355,6 +364,9 @@ pub(crate) fn merge(arguments: &MergeArguments) -> Result<(), Failure> {
                 let mut next = next.like(total, path)?;
                 total.gram.merge(&next.gram).map_err(|error| Failure::input(path, error))?;
                 total.parts.append(&mut next.parts);
+                // Labels in files of their own do not say which column to leave out.
+                total.label_column = total.label_column.take().or(next.label_column);
+                total.label_place = total.label_place.or(next.label_place);
             }
         }
     }
@@ -383,6 +395,9 @@ impl Sums {
         };
         lines.push(("for", model.to_owned()));
         lines.extend(self.classes().map(|names| ("classes", listed(names))));
+        lines.extend(self.label_column.as_ref().map(|column| ("labels", format!("column {column}"))));
+        lines.extend(self.label_place.map(|place| ("labels", format!("column {place}"))));
+        lines.push(("scaling", self.gram.recipe().preparation.scaling().to_string()));
         lines.extend(self.parts.values().map(|part| ("part", format!("{}, {} rows", part.name, part.rows))));
         lines
     }

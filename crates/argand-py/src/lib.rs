@@ -22,7 +22,7 @@ mod _argand {
     #[pymodule_export]
     use crate::layer::{frequencies, layer, layer_vjp};
     #[pymodule_export]
-    use crate::model::{Gram, Model};
+    use crate::model::{Gram, Model, Scratch};
     #[pymodule_export]
     use crate::sketch::{Sketch, choose_spec, exact_features, fit_spec, spec};
     #[pymodule_export]

@@ -24,6 +24,26 @@ use crate::table::Table;
 #[pyclass(frozen, module = "argand._argand")]
 pub(crate) struct Gram(Arc<Mutex<argand_learn::Gram>>);
 
+/// Memory that [`Gram::learn`] works in, for the next call: where an allocator keeps none, as in Dask's workers, the system has to clear it
+/// every time.
+#[pyclass(frozen, module = "argand._argand")]
+#[derive(Default)]
+pub(crate) struct Scratch(Mutex<Vec<(Vec<f32>, Workspace)>>);
+
+#[pymethods]
+impl Scratch {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Scratch {
+    fn spare(&self) -> MutexGuard<'_, Vec<(Vec<f32>, Workspace)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Targets that a thread can own.
 pub(crate) enum OwnedLabels {
     Values { values: Vec<f64>, columns: usize },
@@ -129,6 +149,7 @@ impl Gram {
     /// Adds rows, of which `first_row` is the first; if interrupted, the sums are unusable.
     ///
     /// Some rows at a time: their features stay near the processor, and in the same memory, as the system takes its time to hand out more.
+    #[expect(clippy::too_many_arguments, reason = "called from one place, in Python")]
     fn learn(
         &self,
         py: Python<'_>,
@@ -137,6 +158,7 @@ impl Gram {
         labels: &Bound<'_, PyAny>,
         threads: Option<usize>,
         first_row: usize,
+        scratch: Option<&Scratch>,
     ) -> PyResult<()> {
         let table = Table::<f32>::new(table)?;
         let view = table.view()?;
@@ -148,7 +170,8 @@ impl Gram {
         // The rows of a class are summed up together.
         let apart = matches!(lock(&self.0).targets(), Targets::ClassesApart(_));
         let step = if apart { rows.max(1) } else { cached_rows(columns) };
-        let (mut features, mut workspace) = (vec![0.0; step.min(rows) * columns], Workspace::default());
+        let (mut features, mut workspace) = scratch.and_then(|scratch| scratch.spare().pop()).unwrap_or_default();
+        features.resize(step.min(rows) * columns, 0.0);
         for start in (0..rows).step_by(step) {
             let range = start..rows.min(start + step);
             let fail = move |error: Error| model_error(error.in_rows_from(first_row + start));
@@ -162,14 +185,28 @@ impl Gram {
             };
             (features, workspace) = interruptible(py, threads, add)?.map_err(fail)?;
         }
+        if let Some(scratch) = scratch {
+            // Features of all rows are many.
+            scratch.spare().push((if apart { Vec::new() } else { features }, workspace));
+        }
         Ok(())
     }
 
     /// These sums and those of other rows, which both stay as they are.
     fn merged(&self, py: Python<'_>, other: &Self, threads: Option<usize>) -> PyResult<Self> {
-        let (mut sum, other) = (lock(&self.0).clone(), Arc::clone(&other.0));
-        let sum = interruptible(py, threads, move || sum.merge(&lock(&other)).map(|()| sum))?.map_err(model_error)?;
+        let (own, other) = (Arc::clone(&self.0), Arc::clone(&other.0));
+        let add = move || {
+            let mut sum = lock(&own).clone();
+            sum.merge(&lock(&other)).map(|()| sum)
+        };
+        let sum = interruptible(py, threads, add)?.map_err(model_error)?;
         Ok(Self(Arc::new(Mutex::new(sum))))
+    }
+
+    /// Adds the sums of earlier rows, which stay as they are: as `earlier.merged(self)`, without another copy.
+    fn follow(&self, py: Python<'_>, earlier: &Self, threads: Option<usize>) -> PyResult<()> {
+        let (own, earlier) = (Arc::clone(&self.0), Arc::clone(&earlier.0));
+        interruptible(py, threads, move || lock(&own).merge_after(&lock(&earlier)))?.map_err(model_error)
     }
 
     /// Bytes of the sums at most, for those who decide where to keep them.

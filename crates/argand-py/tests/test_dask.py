@@ -1,9 +1,11 @@
 """Dask arrays and data frames: lazy features, sums in a fixed order, unknown sizes and bad input, without a cluster."""
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
+import textwrap
 import types
 
 import argand
@@ -162,7 +164,7 @@ def test_several_tables(rows):
 
 
 @each_model
-@pytest.mark.parametrize(("chunk", "most_runs"), [(ROWS, 1024), (37, 1024), (9, 4), (20, 3)])
+@pytest.mark.parametrize(("chunk", "most_runs"), [(ROWS, 1024), (37, 1024), (40, 2), (9, 4), (20, 3)])
 def test_fit_has_the_bits_of_one_process(model, chunk, most_runs, rows, monkeypatch):
     monkeypatch.setattr(_sums, "MOST_RUNS", most_runs)
     y = targets(model, rows)
@@ -394,6 +396,29 @@ def test_threads_are_those_of_the_scheduler(monkeypatch):
         assert dask.compute(dask.delayed(_lazy.threads_here)(None)) == (1,)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the allocator is that of Linux")
+def test_blocks_are_summed_up_in_memory_that_is_used_again():
+    """Dask has allocators keep no memory; fresh memory is cleared by the system, page by page."""
+    code = """
+        import resource, dask, dask.array as da, numpy as np, argand
+
+        def faults(blocks):
+            X = da.zeros((2048 * blocks, 8), chunks=(2048, 8))
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            argand.Ridge(n_components=1024, random_state=0, n_jobs=1).fit(X, X[:, 0])
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+        with dask.config.set(scheduler="synchronous"):
+            faults(2)
+            print((faults(12) - faults(4)) * resource.getpagesize() / 8)
+    """
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
+    code = [sys.executable, "-c", textwrap.dedent(code)]
+    found = subprocess.run(code, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    # A block has sums of 4 MB, and 4 MB more when they are merged; its features would take 8 MB, and 16 MB more in f64.
+    assert float(found.stdout) < 12e6
+
+
 def as_blocks(*blocks, dtype=float, columns=COLUMNS):
     """An array that believes what it is told of its blocks."""
     parts = [da.from_delayed(dask.delayed(block), (len(block), columns), dtype) for block in blocks]
@@ -432,12 +457,26 @@ def test_errors_name_the_block(what, scheduler, rows):
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero")
-@pytest.mark.parametrize("what", ["nan", "infinity"])
+@pytest.mark.parametrize("what", ["width", "dtype", "text", "nan", "infinity", "rows", "frame"])
 def test_looking_at_rows_names_the_block(what, rows):
-    X, message = broken(rows)[what]
+    others = {
+        "width": (broken(rows)["width"][0], "block 1: X: expected 12 columns, as the array says, got 5"),
+        "rows": (
+            da.concatenate([da.from_array(rows[:50]), da.from_delayed(dask.delayed(rows[:30]), (50, COLUMNS), float)]),
+            "block 1: X: expected 50 rows, as the array says, got 30",
+        ),
+        "frame": (as_blocks(pd.DataFrame(rows)), "block 0: X: expected an array, got DataFrame"),
+    }
+    X, message = others.get(what) or broken(rows)[what]
     for sketch in (argand.GaussianSketch(gamma="scale", n_components=8), argand.NystromSketch(n_components=8)):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((TypeError, ValueError), match=message):
             sketch.fit(X)
+
+
+def test_numbers_of_another_byte_order(rows):
+    X = da.from_array(rows.astype(">f4"), chunks=(60, COLUMNS))
+    lazy = argand.PolynomialSketch(2, n_components=32, random_state=0).fit(X).transform(X)
+    assert lazy.dtype == lazy.compute().dtype == np.float32
 
 
 def test_errors_of_targets_name_the_block(rows):
@@ -447,8 +486,23 @@ def test_errors_of_targets_name_the_block(rows):
         argand.Ridge(n_components=32).fit(X, da.from_array(y, chunks=50))
     with pytest.raises(ValueError, match="block 2: y: row 13 is nan"):
         argand.RidgeClassifier(n_components=32).fit(X, da.from_array(y, chunks=50))
+    y[113] = np.inf
+    with pytest.raises(ValueError, match="block 2: y: row 13 is inf"):
+        argand.Ridge(n_components=32).fit(X, da.from_array(y, chunks=50))
+    with pytest.raises(ValueError, match=r"block .: y: could not convert string to float"):
+        argand.Ridge(n_components=32).fit(X, da.from_array(np.full(ROWS, "x"), chunks=50))
+    with pytest.raises(ValueError, match="y: expected a known number of columns"):
+        argand.Ridge(n_components=32).fit(X, X[:, X[0] > 0])
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
         argand.RidgeClassifier(n_components=32).fit(X, X[:, 0])
+    mixed = np.array([1, "a"] * 100, object)
+    with pytest.raises(ValueError, match=r"block .: y: expected classes of one type, got int and str"):
+        argand.RidgeClassifier(n_components=32).fit(X, da.from_array(mixed, chunks=50))
+    for kind in (object, None):
+        text = [np.asarray(part, kind) for part in ([1, 2] * 50, ["a", "b"] * 50)]
+        blocks = [da.from_delayed(dask.delayed(part), (100,), object) for part in text]
+        with pytest.raises(ValueError, match=r"block 1: y: expected classes of one type, got .*1.* and .*'a'"):
+            argand.RidgeClassifier(n_components=32).fit(X.rechunk((100, COLUMNS)), da.concatenate(blocks))
     some = X[:, 0] > 0.5
     with pytest.raises(ValueError, match=r"block \d: y: expected 50 rows, as X, got"):
         argand.Ridge(n_components=32).fit(X[X[:, 1] >= 0], X[:, 0][some])

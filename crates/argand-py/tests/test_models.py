@@ -318,8 +318,8 @@ def test_what_is_not_a_model_is_refused():
     features = np.eye(2, 8, dtype=np.float32)
     table, classes = np.eye(2, 3, dtype=np.float32), np.array([0, 1], np.uint32)
     with pytest.raises(ValueError, match="expected 2 rows, as X, got 1"):
-        gram.learn(_argand.Sketch(spec), table, classes[:1], None, 0)
-    gram.learn(_argand.Sketch(spec), table, classes, None, 0)
+        gram.learn(_argand.Sketch(spec), table, classes[:1], None, 0, None)
+    gram.learn(_argand.Sketch(spec), table, classes, None, 0, None)
     model = gram.ridge(1.0, None)
     assert model.settings == {"lambda": 1.0} and model.evidence is None
     for ask in (model.probabilities, model.means_and_variances):

@@ -41,6 +41,7 @@ fn parts_merge_to_what_all_rows_give() {
         let info = workspace.succeed("info again.gram").stdout;
         assert_eq!(value(&info, "sums"), "of   300 rows");
         assert!(info.contains("part-1.csv, 20 rows"), "{info}");
+        assert_eq!([value(&info, "labels"), value(&info, "scaling")], ["column kind", "standard"]);
 
         workspace.succeed(&format!("gram all.csv -o whole.gram {sums}"));
         workspace.succeed(&format!("gram part-1.csv part-0.csv part-2.csv -o files.gram {sums}"));
@@ -96,6 +97,36 @@ fn parts_may_have_other_classes_and_labels_may_be_numbers() {
     workspace.succeed("fit --from-gram n.gram --model gp --task regression -o n.model");
     workspace.refuse("fit --from-gram n.gram --model gp -o n.model", &["n.gram", "--task regression"]);
     workspace.refuse("merge n.gram 1.gram -o no.gram", &["--task"]);
+}
+
+/// Another column of labels is another thing to learn. Labels in a file of their own have no column, and go with any.
+#[test]
+fn sums_of_other_labels_are_refused() {
+    let workspace = Workspace::new();
+    let lines = |rows: std::ops::Range<usize>| rows.map(|x| format!("{}.5,{}.25,{x},{}\n", x % 7, x % 5, x * x));
+    for (name, rows) in [("1", 0..50), ("2", 50..90)] {
+        workspace.write(&format!("{name}.csv"), "a,b,y,z\n".to_owned() + &lines(rows.clone()).collect::<String>());
+        workspace.write(&format!("{name}-bare.csv"), lines(rows).collect::<String>());
+    }
+    workspace.write("3.csv", "a,b\n1,2\n3,4\n5,7\n");
+    workspace.write("labels.csv", "y\n1\n2\n3\n");
+    workspace.succeed("transform 3.csv -o z.npy --features 32 --save-spec s.json");
+    let sums = "--spec s.json --task regression";
+    for (name, labels) in [("1", "y"), ("2", "y"), ("2", "z"), ("3", "labels.csv")] {
+        workspace.succeed(&format!("gram {name}.csv --labels {labels} -o {name}-{labels}.gram {sums}"));
+    }
+    let said = ["2-z.gram", "--labels", "\"z\"", "\"y\""];
+    workspace.refuse("fit --from-gram 1-y.gram --validation 2-z.gram --task regression --model ridge -o m", &said);
+    workspace.refuse("merge 1-y.gram 2-z.gram -o no.gram", &["--labels", "\"z\"", "\"y\""]);
+    workspace.succeed("merge 3-labels.csv.gram 1-y.gram 2-y.gram -o all.gram");
+    assert_eq!(value(&workspace.succeed("info all.gram").stdout, "labels"), "column y");
+    workspace.succeed("fit --from-gram all.gram --task regression --model ridge -o y.model");
+    workspace.succeed("predict y.model 1.csv -o predicted.csv");
+    // Where columns have no names, their places tell.
+    workspace.succeed("transform 1-bare.csv -o z.npy --columns 0,1 --features 32 --save-spec s.json");
+    workspace.succeed(&format!("gram 1-bare.csv --labels 2 --columns 0,1 -o 1.gram {sums}"));
+    workspace.succeed(&format!("gram 2-bare.csv --labels 3 --columns 0,1 -o 2.gram {sums}"));
+    workspace.refuse("merge 1.gram 2.gram -o no.gram", &["--labels", "column 2", "column 3"]);
 }
 
 /// Nothing is counted twice, and nothing is added to sums of something else.

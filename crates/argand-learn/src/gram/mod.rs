@@ -169,10 +169,10 @@ impl Gram {
         if let [products] = &mut self.products[..] {
             products.prepare(features.rows(), most, dim, packed);
         }
-        for rows in all.chunks(SUMMED_ROWS) {
+        for (part, rows) in all.chunks(SUMMED_ROWS).enumerate() {
             packed.fill(&rows.iter().map(|&row| features.row(row)).collect::<Vec<_>>());
             if let [Products::Sums(sums)] = &mut self.products[..] {
-                packed.add_products(dim, &mut sums.values);
+                packed.add_products(dim, &mut sums.values, self.rows == 0 && part == 0);
             }
             let columns = target_columns(rows, labels, self.targets.columns());
             let of_feature = columns.len() + 1;
@@ -298,6 +298,22 @@ impl Gram {
             sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other);
         }
         Ok(())
+    }
+
+    /// As [`Gram::merge`] of these sums into those of earlier rows, to the last bit, but in the memory of these where it can be.
+    ///
+    /// # Errors
+    /// As [`Gram::merge`].
+    pub fn merge_after(&mut self, earlier: &Self) -> Result<(), Error> {
+        let keeps_rows = |gram: &Self| gram.products.iter().any(|products| matches!(products, Products::Rows(_)));
+        if keeps_rows(self) || keeps_rows(earlier) {
+            // Rows stay in their order.
+            let mut sum = earlier.clone();
+            sum.merge(self)?;
+            *self = sum;
+            return Ok(());
+        }
+        self.merge(earlier)
     }
 
     /// The same sums with other numbers for the classes: class i becomes class `places[i]` of `classes`, of which the others have no rows.

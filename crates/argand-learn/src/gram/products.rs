@@ -66,8 +66,9 @@ impl Packed {
         self.blocks().flat_map(move |(block, rows)| &block[index * rows..][..rows])
     }
 
-    /// Adds ΦᵀΦ to a lower triangle that is stored row by row.
-    pub(super) fn add_products(&self, dim: usize, triangle: &mut [f64]) {
+    /// Adds ΦᵀΦ to a lower triangle that is stored row by row. One of zeros is not read: to hand out memory that is read and then written
+    /// takes the system twice as long.
+    pub(super) fn add_products(&self, dim: usize, triangle: &mut [f64], zeros: bool) {
         let (mut strips, mut rest) = (Vec::new(), triangle);
         for start in (0..dim).step_by(STRIP * WIDTH) {
             let end = (start + STRIP * WIDTH).min(dim);
@@ -76,11 +77,15 @@ impl Packed {
             strips.push((start..end, strip));
         }
         // The longest first, so that threads end together.
-        strips.into_par_iter().rev().with_max_len(1).for_each(|(features, strip)| self.add_strip(features, strip));
+        strips
+            .into_par_iter()
+            .rev()
+            .with_max_len(1)
+            .for_each(|(features, strip)| self.add_strip(features, strip, zeros));
     }
 
     /// Adds the products of some features, which start a group, with all features up to themselves.
-    fn add_strip(&self, features: Range<usize>, strip: &mut [f64]) {
+    fn add_strip(&self, features: Range<usize>, strip: &mut [f64], zeros: bool) {
         let groups = features.start / WIDTH..features.end.div_ceil(WIDTH);
         let mut sums = vec![[Sums::default(); TOGETHER]; groups.len()];
         for start in (0..groups.end).step_by(TOGETHER * TILES) {
@@ -101,7 +106,8 @@ impl Packed {
                     let at = (row * (row + 1) - features.start * (features.start + 1)) / 2;
                     for (first, sums) in columns.iter().zip(sums).take_while(|(first, _)| **first <= group) {
                         let totals = strip[at + first * WIDTH..=at + row].iter_mut();
-                        totals.zip(sums[within].as_flattened()).for_each(|(total, sum)| *total += sum);
+                        let sums = totals.zip(sums[within].as_flattened());
+                        sums.for_each(|(total, sum)| *total = if zeros { 0.0 } else { *total } + sum);
                     }
                 }
             }

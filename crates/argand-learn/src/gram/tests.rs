@@ -104,6 +104,26 @@ impl Gram {
     }
 }
 
+/// Whichever of both memories the sum is in: rows with rows, rows with sums, sums with rows and sums with sums.
+#[test]
+fn merging_after_has_the_bits_of_merging() {
+    let (recipe, features, labels) = problem(500, 66, 6);
+    for targets in [Targets::Classes(6), Targets::ClassesApart(6)] {
+        let of = |rows: std::ops::Range<usize>| {
+            let mut gram = Gram::new(&recipe, targets).unwrap();
+            let part = Rows::new(&features[rows.start * 66..rows.end * 66], rows.len(), 66).unwrap();
+            gram.update(part, Labels::Classes(&labels[rows])).unwrap();
+            gram
+        };
+        for [start, cut, end] in [[0, 20, 40], [0, 20, 80], [0, 20, 500], [0, 480, 500], [0, 250, 500]] {
+            let (mut first, mut second) = (of(start..cut), of(cut..end));
+            second.merge_after(&first).unwrap();
+            first.merge(&of(cut..end)).unwrap();
+            assert!(second == first, "{targets:?} {cut} {end}");
+        }
+    }
+}
+
 /// Classes of 3 to 36 rows, of which those up to 24 are kept, in one piece, in blocks and in parts that are merged.
 /// Parts of as many rows as are summed up at a time give the same bits as all rows at once, in memory that is used again.
 #[test]
@@ -237,6 +257,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     seeded.spec.seed = 1;
     assert!(gram.merge(&Gram::new(&seeded, Targets::Classes(3)).unwrap()).is_err());
     assert!(gram.merge(&Gram::new(&recipe, Targets::ClassesApart(3)).unwrap()).is_err());
+    assert!(gram.merge_after(&Gram::new(&recipe, Targets::ClassesApart(3)).unwrap()).is_err());
     assert_eq!(gram, before);
     for targets in [Targets::Classes(1), Targets::Values(0), Targets::ClassesApart(usize::MAX)] {
         assert!(Gram::new(&recipe, targets).is_err());

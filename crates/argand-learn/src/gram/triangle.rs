@@ -58,7 +58,7 @@ impl Triangle {
     pub(crate) fn add_rows(&mut self, rows: &[&[f32]], packed: &mut Packed) {
         for rows in rows.chunks(SUMMED_ROWS) {
             packed.fill(rows);
-            packed.add_products(self.dim, &mut self.values);
+            packed.add_products(self.dim, &mut self.values, false);
         }
     }
 

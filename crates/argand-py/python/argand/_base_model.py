@@ -50,6 +50,8 @@ class BaseModel(BaseEstimator):
     _gram: _argand.Gram
     _model: _argand.Model | None
     _n_columns: int
+    # Memory to work in, where there are many fits.
+    _scratch: _argand.Scratch | None = None
 
     def _parameters(self) -> dict[str, Any]:
         return {
@@ -166,7 +168,7 @@ class BaseModel(BaseEstimator):
         gram = self._no_sums(sketch)
         threads = threads_of(self.n_jobs)
         for rows, part in self._parts(sketch, table):
-            gram.learn(sketch, part, np.ascontiguousarray(labels[rows]), threads, rows.start)
+            gram.learn(sketch, part, np.ascontiguousarray(labels[rows]), threads, rows.start, self._scratch)
         return gram
 
     @all_or_nothing
@@ -243,7 +245,10 @@ class BaseModel(BaseEstimator):
 
 class BaseRegressor(RegressorMixin, BaseModel):
     def _check_labels(self, y: Any, *, reset: bool, classes: Any) -> np.ndarray:
-        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        try:
+            y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"y: {error}") from None
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
         table = y.reshape(len(y), -1)

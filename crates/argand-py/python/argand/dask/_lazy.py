@@ -14,6 +14,7 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
+from .. import _argand
 from .._arguments import threads_of
 from .._gpu import is_on_gpu
 from ._tables import aligned, as_array, check_block, naming_block
@@ -78,8 +79,9 @@ def ship(estimator: Any) -> Any:
 
 @lru_cache(maxsize=2)
 def unpack(shipped: bytes) -> Any:
-    """The estimator: one for all blocks of a process, so that its random numbers are drawn once."""
+    """The estimator: one for all blocks of a process. Its numbers are drawn once, its memory is used again."""
     estimator = pickle.loads(shipped)
+    estimator._scratch = _argand.Scratch()
     estimator.n_jobs = threads_here(estimator.n_jobs)
     return estimator
 

@@ -57,6 +57,8 @@ def labels_of(y: Any) -> da.Array:
         y = da.from_array(np.asarray(y), chunks=-1)
     if y.ndim not in (1, 2):
         raise ValueError(f"y: expected 1 or 2 dimensions, got {y.ndim}")
+    if y.ndim == 2 and np.isnan(y.shape[1]):
+        raise ValueError("y: expected a known number of columns; see dask.array.Array.compute_chunk_sizes")
     return y.rechunk({1: -1}) if y.ndim == 2 and y.numblocks[1] > 1 else y
 
 
@@ -106,18 +108,31 @@ def classes_of(labels: da.Array) -> np.ndarray:
     """All different labels."""
     blocks = labels.to_delayed().ravel()
     found = dask.compute(*(_classes(block, number) for number, block in enumerate(blocks)))
-    return np.unique(np.concatenate([some for some in found if len(some)] or [np.empty(0)]))
+    found = {number: some for number, some in enumerate(found) if len(some)}
+    first = next(iter(found.values()), np.empty(0))
+    for number, some in found.items():
+        # NumPy would make text of the numbers.
+        if isinstance(some[0], str) != isinstance(first[0], str):
+            raise ValueError(f"block {number}: y: expected classes of one type, got {first[0]!r} and {some[0]!r}")
+    return np.unique(np.concatenate([first, *found.values()]))
 
 
 @dask.delayed
 def _classes(block: Any, number: int) -> np.ndarray:
     with naming_block(number):
-        return np.unique(_complete(block))
+        try:
+            return np.unique(_complete(block))
+        except TypeError:
+            kinds = sorted({type(label).__name__ for label in block.ravel()})
+            raise ValueError(f"y: expected classes of one type, got {' and '.join(kinds)}") from None
 
 
 def _complete(labels: Any) -> Any:
-    """Labels, if none is missing."""
-    missing = np.argwhere((labels != labels) | (np.equal(labels, None) if labels.dtype == object else False))
+    """Labels, if none is missing or infinite."""
+    if labels.dtype.kind == "f":
+        missing = np.argwhere(~np.isfinite(labels))
+    else:
+        missing = np.argwhere((labels != labels) | (np.equal(labels, None) if labels.dtype == object else False))
     if len(missing):
         raise ValueError(f"y: row {missing[0, 0]} is {labels[tuple(missing[0])]}")
     return labels
@@ -173,7 +188,9 @@ def _add_block(
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         labels = model._check_labels(_complete(y), reset=False, classes=None)
         sums = model._sum_up(model._sketch, table, labels)
-    return sums if before is None else before.merged(sums, model.n_jobs)
+    if before is not None:
+        sums.follow(before, model.n_jobs)
+    return sums
 
 
 @dask.delayed

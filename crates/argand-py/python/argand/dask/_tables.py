@@ -59,16 +59,23 @@ class DaskTable:
     @property
     def precision(self) -> np.dtype:
         """The type of features: on a GPU that of the rows."""
-        keep = is_on_gpu(self.array._meta) or self.dtype == np.float32
-        return np.dtype(self.dtype if keep else np.float64)
+        dtype = self.dtype.newbyteorder("=")
+        return dtype if is_on_gpu(self.array._meta) or dtype == np.float32 else np.dtype(np.float64)
+
+    @property
+    def looked_at(self) -> Iterator[Any]:
+        """The blocks as tables in memory, later, if they are what the array says."""
+        on_gpu, columns = is_on_gpu(self.array._meta), self.shape[1]
+        for number, (block, rows) in enumerate(zip(self.blocks, self.lengths)):
+            yield partial(_look, block, number, (rows, columns), self.dtype, on_gpu)
 
     def __getitem__(self, rows: np.ndarray) -> Any:
         """Some rows, in memory, by indices that rise."""
         starts = np.cumsum([0, *self.lengths])
         bounds = np.searchsorted(rows, starts)
         taken = [
-            _take(block, rows[low:high] - start, number)
-            for number, (block, start, low, high) in enumerate(zip(self.blocks, starts, bounds, bounds[1:]))
+            look(_take, rows=rows[low:high] - start)
+            for look, start, low, high in zip(self.looked_at, starts, bounds, bounds[1:])
             if low < high
         ]
         taken = dask.compute(*taken)
@@ -77,7 +84,8 @@ class DaskTable:
     def moments(self) -> tuple[float, float]:
         """The mean of all numbers and that of their squares."""
         numbers = self.rows * self.shape[1]
-        sums, squares = zip(*dask.compute(*(_moments(block, i) for i, block in enumerate(self.blocks))))
+        seen = [found for found in dask.compute(*(look(_moments) for look in self.looked_at)) if found]
+        sums, squares = zip(*seen)
         # The exact sum of blocks, rounded once.
         return math.fsum(sums) / numbers, math.fsum(squares) / numbers
 
@@ -88,19 +96,26 @@ def _length(block: Any) -> int:
 
 
 @dask.delayed
-def _take(block: Any, rows: np.ndarray, number: int) -> Any:
+def _look(
+    block: Any, number: int, shape: tuple[int, int], dtype: np.dtype, on_gpu: bool, see: Any, **keywords: Any
+) -> Any:
+    """What is seen of a block that has rows."""
     with naming_block(number):
-        return finite(check_table(block, finite=False)[rows], rows)
+        check_block(block, dtype, on_gpu)
+        for what, expected, found in zip(("rows", "columns"), shape, block.shape):
+            if found != expected:
+                raise ValueError(f"X: expected {expected} {what}, as the array says, got {found}")
+        return see(check_table(block, finite=False), **keywords) if block.shape[0] else None
 
 
-@dask.delayed
-def _moments(block: Any, number: int) -> tuple[float, float]:
-    with naming_block(number):
-        if not block.shape[0]:
-            return 0.0, 0.0
-        table = finite(check_table(block, finite=False))
-        values = np.asarray(table.data if sp.issparse(table) else table, np.float64)
-        return float(values.sum()), float(np.square(values).sum())
+def _take(table: Any, rows: np.ndarray) -> Any:
+    return finite(table[rows], rows)
+
+
+def _moments(table: Any) -> tuple[float, float]:
+    finite(table)
+    values = np.asarray(table.data if sp.issparse(table) else table, np.float64)
+    return float(values.sum()), float(np.square(values).sum())
 
 
 def finite(table: Any, rows: np.ndarray | None = None) -> Any:
@@ -191,6 +206,8 @@ def numbers(partition: Any, name: str, types: dict[str, str], dtype: np.dtype, p
 
 def check_block(block: Any, expected: np.dtype, on_gpu: bool) -> None:
     """Refuse a block that is not what its array says: features would not be, either."""
+    if not hasattr(block, "dtype"):
+        raise TypeError(f"X: expected an array, got {type(block).__name__}")
     if block.ndim != 2:
         raise ValueError(f"X: expected 2 dimensions, got {block.ndim}")
     if block.dtype != expected:
