@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use argand::fit::Fitting;
 use argand::verify::{Comparison, Effort, Verification, z_bound};
-use argand::{Argument, Error, Method, OwnedRows, Spec};
+use argand::{Argument, Error, Kernel, Method, OwnedRows, Spec};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
@@ -32,8 +32,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "D", default_value_t = 256, allow_negative_numbers = true)]
     features: usize,
 
-    /// Methods to test.
-    #[arg(long, value_name = "M,...", value_delimiter = ',', default_value = METHODS)]
+    /// Methods to test [default: some with a closed form for this kernel].
+    #[arg(long, value_name = "M,...", value_delimiter = ',')]
     method: Vec<Method>,
 
     /// Test a saved sketch instead.
@@ -68,8 +68,18 @@ pub(crate) struct Arguments {
     tables: FeatureArguments,
 }
 
-/// The methods with a closed form.
-const METHODS: &str = "gaussian,ctr-gaussian,rademacher,ctr-rademacher,product-srht,ctr-product-srht,tensor-sketch";
+/// Methods for a kernel that have a closed form.
+fn methods(kernel: &Kernel) -> Vec<Method> {
+    let products = ["gaussian", "ctr-gaussian", "rademacher", "ctr-rademacher", "product-srht", "ctr-product-srht"];
+    let (before, other) = match kernel {
+        Kernel::Polynomial(_) => ("", Some("tensor-sketch")),
+        Kernel::Gaussian { .. } => ("maclaurin-", Some("rff")),
+        _ => ("maclaurin-", None),
+    };
+    let names = products.into_iter().map(|product| format!("{before}{product}"));
+    let names = names.chain(other.map(str::to_owned));
+    names.map(|name| name.parse().unwrap_or_else(|_| unreachable!("{name} is a method"))).collect()
+}
 
 /// The probability of a false alarm: correct sketches reported to disagree.
 const LEVEL: f64 = 0.001;
@@ -98,7 +108,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                     .with_features(arguments.features)
                     .with_method(method)
             };
-            arguments.method.iter().map(spec).collect()
+            let wanted = if arguments.method.is_empty() { methods(&kernel) } else { arguments.method.clone() };
+            wanted.iter().map(spec).collect()
         }
     };
     for spec in &specs {

@@ -1,7 +1,8 @@
 """The study in docs/kernels.md: test error over total time, for every map, kernel and set.
 
-    python kernels.py measure [--sets letter,...] [--sizes 2048,...] [--only sorf,...] [--minutes 30]
-                                                                     one line per result in docs/kernels/results.jsonl
+    python kernels.py measure [--sets letter,...] [--sizes 2048,...] [--only sorf,...] [--seeds 1,...] [--minutes 30]
+                                                                     one line per result in docs/kernels/results.jsonl,
+                                                                     or seeds.jsonl if the seed is not 0
     python kernels.py plan [--minutes 30]                            what `argand.plan` recommends, in plans.jsonl
     python kernels.py render                                         tables and the score of `plan`
     python kernels.py speed                                          maps beside scikit-learn's and beside their parts
@@ -19,12 +20,13 @@ import math
 import os
 import time
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 
 import argand
 import numpy as np
 import scipy.linalg
-from argand import GaussianSketch, NystromSketch, PolynomialSketch
+from argand import GaussianSketch, NystromSketch, PolynomialSketch, _argand
 from sklearn.kernel_approximation import Nystroem, PolynomialCountSketch, RBFSampler
 from sklearn.metrics.pairwise import euclidean_distances, polynomial_kernel, rbf_kernel
 from sklearn.preprocessing import normalize
@@ -35,6 +37,8 @@ FOLDERS = [ROOT / "data", Path(os.environ.get("ARGAND_DATA", ROOT)) / "data"]
 RESULTS = ROOT / "docs" / "kernels" / "results.jsonl"
 
 TRAINING, VALIDATION, TEST, KERNEL_ROWS = 8000, 2000, 5000, 1000
+# Groups of test rows whose errors are kept, to know how much depends on the rows.
+GROUPS = 50
 # The rounds of a measurement: a short one has all sets and kernels, but few sizes.
 SIZES = [256, 1024, 512, 2048, 4096, 8192]
 PENALTIES = [0.001, 0.01, 0.1, 1.0]
@@ -60,12 +64,9 @@ def images(name):
 
 
 def letter():
-    folder = find("letter")
-    if (folder / "letter.dat").exists():
-        table = np.loadtxt(folder / "letter.dat", str, delimiter=",")
-        return table[:, :16].astype(np.float32), np.unique(table[:, 16], return_inverse=True)[1]
-    table = np.loadtxt(folder / "letter-recognition.data", str, delimiter=",")
-    return table[:, 1:].astype(np.float32), np.unique(table[:, 0], return_inverse=True)[1]
+    # Other copies of this set have their rows in another order: the split would be another one.
+    table = np.loadtxt(find("letter/letter.dat"), str, delimiter=",")
+    return table[:, :16].astype(np.float32), np.unique(table[:, 16], return_inverse=True)[1]
 
 
 def magic():
@@ -171,9 +172,9 @@ class Task:
             "sklearn Nystroem",
         ]
 
-    def maps(self, features):
+    def maps(self, features, seed):
         """Every map for this kernel by its name; those whose cost is out of proportion are left out."""
-        fixed = {"n_components": features, "random_state": 0}
+        fixed = {"n_components": features, "random_state": seed}
         if self.degree:
             kernel = {"degree": self.degree, "gamma": 0.5, "coef0": 0.5}
             makers = {
@@ -220,6 +221,19 @@ class Task:
             return float(np.sqrt(((scores - targets) ** 2).mean() / targets.var()))
         return float((scores.argmax(1) != targets.argmax(1)).mean())
 
+    def errors_of_groups(self, scores):
+        """The error of every group of test rows, such that their mean is the error of all.
+
+        For numbers, the root of a mean is linearised: with the mean square q of all groups, sqrt(q) + (q_g - q) /
+        (2 sqrt(q)).
+        """
+        targets = self.targets[2]
+        if self.classes is not None:
+            return (scores.argmax(1) != targets.argmax(1)).reshape(GROUPS, -1).mean(1)
+        squares = (((scores - targets) ** 2).mean(1) / targets.var()).reshape(GROUPS, -1).mean(1)
+        root = squares.mean() ** 0.5
+        return root + (squares - squares.mean()) / (2 * root)
+
 
 @lru_cache(maxsize=1)
 def load(name):
@@ -262,15 +276,23 @@ def measure(task, sketch, penalties=PENALTIES):
     weights, intercept = models[best]
     some = held_out[1][:KERNEL_ROWS].astype(np.float64)
     difference = some @ some.T - task.exact_kernel
+    scores = held_out[1] @ weights + intercept
     return {
         "features": held_out[1].shape[1],
         "kernel_error": float(np.linalg.norm(difference) / np.linalg.norm(task.exact_kernel)),
-        "test_error": task.error(held_out[1] @ weights + intercept, 2),
+        "test_error": task.error(scores, 2),
+        "test_errors": task.errors_of_groups(scores).tolist(),
         "validation_error": errors[best],
         "penalty": penalties[best],
         "feature_seconds": feature_seconds,
         "fit_seconds": fit_seconds,
     }
+
+
+def rounded(value):
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 class Lines:
@@ -285,7 +307,7 @@ class Lines:
         return tuple(line[name] for name in self.keys)
 
     def add(self, line):
-        line = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in line.items()}
+        line = {name: rounded(value) for name, value in line.items()}
         self.known[self.key(line)] = line
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
@@ -294,35 +316,47 @@ class Lines:
 
 
 def results():
+    """Those of the seed 0, which tables and pictures show."""
     return Lines(RESULTS, ["set", "kernel", "method", "asked"])
+
+
+def results_of_seeds():
+    """Those of other seeds, with the errors of groups of test rows. A seed draws maps; the split is the same."""
+    return Lines(RESULTS.with_name("seeds.jsonl"), ["set", "kernel", "method", "asked", "seed"])
 
 
 def penalties_to_try(lines, key):
     """All of them; with more than 4096 features, whose factors take long, the one that was best with half as many."""
-    *which, size = key
-    half = lines.known.get((*which, size // 2))
+    name, kernel, method, size, *seed = key
+    half = lines.known.get((name, kernel, method, size // 2, *seed))
     return [half["penalty"]] if size > 4096 and half else PENALTIES
 
 
-def measure_all(sets, sizes, only, without, minutes):
-    lines, deadline = results(), time.monotonic() + 60 * minutes
-    for size in sizes:
-        for name in sets:
-            for kernel in KERNELS:
-                task = None
-                wanted = ["exact"] if size == min(SIZES) else []
-                for method in [*wanted, *Task.methods(kernel)]:
-                    key = (name, kernel, method, 0 if method == "exact" else size)
-                    if key in lines.known or method in without or (only and method not in only):
-                        continue
-                    if time.monotonic() > deadline:
-                        return
-                    task = task or Task(name, kernel)
-                    sketch = task.exact_features() if method == "exact" else task.maps(size).get(method, lambda: None)()
-                    if sketch is None:
-                        continue
-                    result = measure(task, sketch, penalties_to_try(lines, key))
-                    lines.add(dict(zip(lines.keys, key)) | result)
+def measure_all(sets, sizes, only, without, seeds, minutes):
+    of_seeds, deadline = results_of_seeds(), time.monotonic() + 60 * minutes
+    files = {seed: of_seeds if seed else results() for seed in seeds}
+    for size, name, kernel in product(sizes, sets, KERNELS):
+        task = None
+        wanted = ["exact"] if size == min(SIZES) else []
+        for method, seed in product([*wanted, *Task.methods(kernel)], seeds):
+            if method in without or (only and method not in only) or (method == "exact" and seed):
+                continue
+            lines = files[seed]
+            key = (name, kernel, method, 0 if method == "exact" else size, *([seed] if seed else []))
+            if key in lines.known:
+                continue
+            if time.monotonic() > deadline:
+                return
+            task = task or Task(name, kernel)
+            sketch = task.exact_features() if method == "exact" else task.maps(size, seed).get(method, lambda: None)()
+            if sketch is None:
+                continue
+            result = measure(task, sketch, penalties_to_try(lines, key))
+            if seed == 0:
+                del result["test_errors"]
+            if method == CHOSEN:
+                result["chosen"] = json.loads(sketch.spec)["method"]
+            lines.add(dict(zip(lines.keys, key)) | result)
 
 
 # Seconds on one thread for features and fit of TRAINING rows.
@@ -331,6 +365,18 @@ BUDGETS = [0.2, 1.0, 0.05]
 
 def plans():
     return Lines(RESULTS.with_name("plans.jsonl"), ["set", "kernel", "budget"])
+
+
+def own_seconds(task, sketch):
+    """Seconds for a map and a model on it by argand's own code: what a plan is about."""
+    labels = np.asarray(task.labels[:TRAINING])
+    numbers = task.classes is None
+    begun = time.process_time()
+    sketch.fit(task.parts[0])
+    sums = _argand.Gram.empty(sketch.spec, "values" if numbers else "classes", 1 if numbers else task.classes)
+    sums.learn(sketch._sketch, task.parts[0], labels[:, None] if numbers else labels.astype(np.uint32), 1, 0)
+    sums.ridge(0.01, 1)
+    return time.process_time() - begun
 
 
 def plan_all(sets, minutes):
@@ -364,6 +410,7 @@ def plan_all(sets, minutes):
                         "test_error": result["test_error"],
                         "planned_seconds": best.total_seconds,
                         "seconds": taken,
+                        "own_seconds": own_seconds(task, best.sketch().set_params(n_jobs=1)),
                     }
                 lines.add({"set": name, "kernel": kernel, "budget": budget, "plan_seconds": seconds} | line)
 
@@ -502,6 +549,35 @@ def beside_fourier(lines, wanted):
             yield name, kernel, size, line["test_error"], other["test_error"], margin
 
 
+def mean_and_standard_error(table):
+    """Of differences d_sg by seeds s and groups g of test rows, as those of all seeds and rows there are.
+
+    With d_sg = m + a_s + b_g + c_sg, S seeds and G groups, the mean of all has the variance
+    var(a)/S + var(b)/G + var(c)/(SG). Mean squares have the expectations E[A] = G var(a) + var(c) between seeds,
+    E[B] = S var(b) + var(c) between groups, and E[C] = var(c) of the rest: it is (A + B - C)/(SG), where no variance
+    is negative. Both maps see the same rows, so what makes a row hard for both is not in the differences.
+    """
+    seeds, groups = table.shape
+    mean, of_seeds, of_groups = table.mean(), table.mean(1), table.mean(0)
+    rest = table - of_seeds[:, None] - of_groups + mean
+    rest = (rest**2).sum() / ((seeds - 1) * (groups - 1))
+    between = [max(groups * of_seeds.var(ddof=1), rest), max(seeds * of_groups.var(ddof=1), rest)]
+    return mean, ((sum(between) - rest) / table.size) ** 0.5
+
+
+def beside_fourier_over_seeds(wanted):
+    """As `beside_fourier`, of the mean over all seeds but 0, by which the choice between maps was set up."""
+    known = {}
+    for (name, kernel, method, size, _), line in sorted(results_of_seeds().known.items()):
+        known.setdefault((name, kernel, method, size), []).append(line["test_errors"])
+    for name, kernel, size in product(SETS, KERNELS, sorted(SIZES)):
+        ours, theirs = (known.get((name, kernel, method, size)) for method in (wanted, "sklearn RBFSampler"))
+        if ours and theirs and len(ours) == len(theirs) > 1:
+            ours, theirs = np.array(ours), np.array(theirs)
+            _, error = mean_and_standard_error(ours - theirs)
+            yield name, kernel, size, ours.mean(), theirs.mean(), error
+
+
 def render():
     lines = list(results().known.values())
     RESULTS.with_name("tables.md").write_text("\n".join(tables(lines)) + "\n")
@@ -518,19 +594,29 @@ def render():
                 f"  {cell['cell']}: {plan['method']} {plan.get('features')} {plan['test_error']}, best "
                 f"{best['method']} {best['features']} {best['test_error']}"
             )
-    late = [plan for plan in plans().known.values() if plan["method"] and plan["seconds"] > plan["budget"]]
-    print(
-        f"plan: {len(late)} of {len(plans().known)} recommendations took longer than the budget, at most "
-        f"{max([plan['seconds'] / plan['budget'] for plan in late], default=1):.1f} times"
-    )
+    for what, key in (("the study's fit", "seconds"), ("argand's own fit", "own_seconds")):
+        parts = [plan[key] / plan["budget"] for plan in plans().known.values() if key in plan]
+        if parts:
+            print(
+                f"plan, {what}: {sum(part > 1 for part in parts)} of {len(parts)} recommendations took longer than the "
+                f"budget, {np.median(parts):.2f} times it in the median and at most {max(parts):.2f} times"
+            )
     for method in (SUM_FOR_LEARNING, CHOSEN, "sorf"):
-        pairs = list(beside_fourier(lines, method))
-        worse = [pair for pair in pairs if pair[3] > pair[4] + pair[5]]
-        print(
-            f"{method}: worse than random Fourier features by more than a standard error in {len(worse)} of "
-            f"{len(pairs)} cells at equal features; lower in {sum(pair[3] < pair[4] for pair in pairs)}"
-        )
-        for name, kernel, size, error, other, margin in worse:
+        compare(f"{method}, one seed", list(beside_fourier(lines, method)))
+    for method in (CHOSEN, "sorf"):
+        compare(f"{method}, means over seeds", list(beside_fourier_over_seeds(method)))
+
+
+def compare(what, pairs):
+    """Prints in how many pairs of results the first one is worse, and which."""
+    away = np.array([(error - other) / margin for *_, error, other, margin in pairs])
+    print(
+        f"{what}: of {len(pairs)} cells at equal features, worse than random Fourier features by more than one "
+        f"standard error in {(away > 1).sum()}, by two in {(away > 2).sum()}; better in {(away < -1).sum()} and "
+        f"{(away < -2).sum()}; lower in {(away < 0).sum()}"
+    )
+    for name, kernel, size, error, other, margin in pairs:
+        if error > other + margin:
             print(f"  {name}, {kernel}, {size}: {error:.4f} beside {other:.4f}, standard error {margin:.4f}")
 
 
@@ -541,15 +627,16 @@ def main():
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--only", default="", help="the methods to measure")
     parser.add_argument("--without", default="", help="the methods to leave out")
+    parser.add_argument("--seeds", default="0", help="what to draw maps with")
     parser.add_argument("--minutes", type=float, default=np.inf)
     arguments = parser.parse_args()
     sets = arguments.sets.split(",")
     with threadpool_limits(1):
         match arguments.work:
             case "measure":
-                sizes = list(map(int, arguments.sizes.split(",")))
+                sizes, seeds = ([*map(int, numbers.split(","))] for numbers in (arguments.sizes, arguments.seeds))
                 only, without = ([*filter(None, names.split(","))] for names in (arguments.only, arguments.without))
-                measure_all(sets, sizes, only, without, arguments.minutes)
+                measure_all(sets, sizes, only, without, seeds, arguments.minutes)
             case "plan":
                 plan_all(sets, arguments.minutes)
             case "render":

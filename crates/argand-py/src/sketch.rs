@@ -112,6 +112,7 @@ pub(crate) fn choose_spec<'py>(
     py: Python<'py>,
     spec: &str,
     table: Bound<'py, PyAny>,
+    n_components: usize,
     threads: Option<usize>,
 ) -> PyResult<String> {
     fn chosen<'py, T: Precision>(
@@ -123,7 +124,8 @@ pub(crate) fn choose_spec<'py>(
         let rows = table::owned::<T>(tables)?;
         interruptible(py, threads, move || spec.chosen_for_learning(&table::inputs(&rows)?))?.map_err(value_error)
     }
-    let (spec, tables) = (Spec::from_json(spec).map_err(value_error)?, [table]);
+    let spec = Spec::from_json(spec).map_err(value_error)?.with_features(n_components);
+    let tables = [table];
     let single = table::is_single(&tables);
     let chosen =
         if single { chosen::<f32>(py, spec, &tables, threads) } else { chosen::<f64>(py, spec, &tables, threads) };

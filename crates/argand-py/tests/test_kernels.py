@@ -131,6 +131,10 @@ def test_a_method_is_chosen_for_the_rows(rows):
     np.testing.assert_array_equal(wide.transform(many), same.transform(many))
     narrow = argand.GaussianSketch(length_scale=0.1, n_components=64, method="auto", random_state=0).fit(few)
     assert narrow.method_ == "sorf"
+    # As many features as asked for, whatever is chosen: sums take any number, Fourier features are pairs.
+    for rows_of, length_scale, asked in ((many, 3.0, 255), (few, 0.1, 63)):
+        odd = argand.GaussianSketch(length_scale=length_scale, n_components=asked, method="auto", random_state=0)
+        assert odd.fit_transform(rows_of).shape == (300, asked)
     # Too few rows to compare.
     assert argand.GaussianSketch(method="auto", n_components=8).fit(rows[:3]).method_ == "sorf"
 

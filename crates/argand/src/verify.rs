@@ -224,8 +224,9 @@ pub fn verify<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], effort: &Effort) 
             ));
         }
         let samples = estimates.iter().map(|estimates| estimates[index].map(|part| part / scale));
-        let (real, squares): (Vec<f64>, Vec<f64>) =
-            samples.map(|[re, im]| (re, (re - kernel / scale).powi(2) + im * im)).unzip();
+        // That of a sum is not the kernel: it leaves out powers.
+        let mean = expected.map_or(kernel, |expected| expected.mean) / scale;
+        let (real, squares): (Vec<f64>, Vec<f64>) = samples.map(|[re, im]| (re, (re - mean).powi(2) + im * im)).unzip();
         // The rounding error of an estimate without variance.
         let rounding = 100.0 * T::EPSILON.to_f64();
         let average = real.iter().sum::<f64>() / real.len() as f64;
@@ -391,6 +392,14 @@ mod tests {
             assert_eq!(count, 24, "{method}");
             assert!(report.worst().abs() < z_bound(count, 0.001), "{method}: {report:?}");
         }
+        // A sum that leaves out much: its estimates vary about its own mean, not about the kernel.
+        let spec = Spec::gaussian(6, 5.0).with_features(12).with_method("maclaurin-rademacher".parse().unwrap());
+        let spec = spec.fit_to(&inputs, &crate::fit::Fitting::default()).unwrap();
+        let report = verify(&spec, &inputs, &Effort { sketches: 2000, ..Effort::default() }).unwrap();
+        let off = |pair: &PairReport| (pair.mean.measured - pair.mean.expected).abs() > pair.deviation;
+        assert!(report.is_biased() && report.pairs.iter().any(off), "{report:?}");
+        let count = report.scores().count();
+        assert!(count > 0 && report.worst().abs() < z_bound(count, 0.001), "{report:?}");
         // At a high degree, a few hundred sketches say nothing about the variance.
         let high = verify(
             &Spec::polynomial(6).with_degree(7).with_features(64),

@@ -7,7 +7,7 @@ mod common;
 use argand::draw::Map;
 use argand::fit::{Fit, Fitting, Selection};
 use argand::theory::{self, Sampling, Source, expected_error, kernel_error};
-use argand::{Error, FeatureMap, Groups, Input, Kernel, Polynomial, Rows, Spec};
+use argand::{Error, FeatureMap, Groups, Input, Kernel, Polynomial, Rows, Scalar, Sketch, Spec};
 use common::*;
 
 const DIM: usize = 5;
@@ -266,6 +266,57 @@ fn expected_errors_are_those_of_sketches() {
         );
     }
     assert!(closed >= 12 && measured >= 8, "{closed} {measured}");
+}
+
+/// Rows and length scales in a unit whose squares do not fit into `f32`. A power of two leaves no rounding: all bits are the same.
+#[test]
+fn features_do_not_depend_on_the_unit_of_rows_and_length_scale() {
+    fn check<T: Scalar>(spec: &Spec, in_unit: &Spec, unit: f64) {
+        let in_units = |values: &[f64], unit: f64| -> Vec<T> { values.iter().map(|x| T::from_f64(x * unit)).collect() };
+        let (x, name) = (data(19), format!("{} {}", spec.method, in_unit.kernel));
+        let [sketch, other] = [spec, in_unit].map(|spec| spec.sketch::<T>().unwrap());
+        assert!(transform(&sketch, &[in_units(&x, 1.0)]) == transform(&other, &[in_units(&x, unit)]), "{name}");
+        let csr = [1.0, unit].map(|unit| Csr::new(&in_units(&x, unit), DIM));
+        let [own, others] = [(&sketch, &csr[0]), (&other, &csr[1])]
+            .map(|(sketch, csr)| sketch.transform(&[csr.view().into()]).unwrap());
+        assert!(own == others, "{name}, sparse");
+        // Derivatives by rows are in one over the unit.
+        let cotangent = in_units(&uniform(5, 19 * spec.features, -1.0, 1.0), 1.0);
+        let gradient = |sketch: &Sketch<T>, x: Vec<T>, unit: f64| {
+            let mut out = vec![T::ZERO; 19 * DIM];
+            let table = argand::RowsMut::new(&mut out, 19, DIM).unwrap();
+            sketch.vjp_into(&[dense(&x, DIM).into()], dense(&cotangent, spec.features), &mut [table]).unwrap();
+            out.iter().map(|value| value.to_f64() * unit).collect::<Vec<f64>>()
+        };
+        let of_unit = gradient(&other, in_units(&x, unit), unit);
+        assert!(gradient(&sketch, in_units(&x, 1.0), 1.0) == of_unit, "{name}, gradient");
+    }
+    let sample = data(60);
+    for spec in specs() {
+        for unit in [-83, 83].map(|power| 2_f64.powi(power)) {
+            let kernel = match spec.kernel {
+                Kernel::Gaussian { length_scale } => Kernel::Gaussian { length_scale: length_scale * unit },
+                Kernel::Exponential { length_scale } => Kernel::Exponential { length_scale: length_scale * unit },
+                _ => continue,
+            };
+            let rows: Vec<f64> = sample.iter().map(|x| x * unit).collect();
+            let in_unit = spec.clone().with_kernel(kernel).with_fit(None);
+            let in_unit = in_unit.fit_to(&[dense(&rows, DIM).into()], &Fitting::default()).unwrap();
+            check::<f32>(&spec, &in_unit, unit);
+            check::<f64>(&spec, &in_unit, unit);
+        }
+    }
+}
+
+/// Rows that are too many length scales away for the type have no features, not those of a row nearby.
+#[test]
+fn distances_that_overflow_are_errors() {
+    let spec = fit(&spec("nystrom", Kernel::Gaussian { length_scale: 1e-3 }, 20));
+    let far = cast(&[3e37, 3e37, 0.0, 0.0, 0.0]);
+    let features = spec.sketch::<f32>().unwrap().transform(&[dense(&far, DIM).into()]);
+    assert_eq!(features, Err(Error::Overflow { row: 0, dtype: "f32" }));
+    let features = spec.sketch::<f64>().unwrap().transform(&[dense(&[3e37, 3e37, 0.0, 0.0, 0.0], DIM).into()]);
+    assert!(features.unwrap().iter().all(|&feature| feature == 0.0));
 }
 
 /// At equal features, a sum beats the flat sketch of a high degree and random Fourier features of a wide kernel.

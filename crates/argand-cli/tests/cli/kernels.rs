@@ -88,12 +88,28 @@ fn models_learn_with_methods_that_look_at_rows() {
     }
 }
 
+/// Without --method, those of the kernel at hand.
+#[test]
+fn methods_of_all_kernels_are_verified() {
+    let (table, workspace) = (Table::new(40, 3), Workspace::new());
+    workspace.write("x.npy", table.file("x.npy"));
+    for (kernel, method) in [
+        ("--degree 2", "tensor-sketch"),
+        ("--kernel gaussian --length-scale 2.5", "rff"),
+        ("--kernel exponential --length-scale 3", "maclaurin-ctr-product-srht"),
+        ("--kernel series --coefficients 1,0.5,0,0.25", "maclaurin-rademacher"),
+    ] {
+        let said = workspace.succeed(&format!("verify x.npy {kernel} --features 24 --sketches 300")).stdout;
+        assert!(said.contains(method) && !said.contains("DISAGREES"), "{kernel}: {said}");
+    }
+}
+
 #[test]
 fn kernels_that_are_none_are_refused() {
     let workspace = Workspace::with_table();
     for (flags, words) in [
         ("--kernel gaussian", &["--length-scale: expected"][..]),
-        ("--kernel gaussian --length-scale 0", &["--length-scale: expected a positive number", "got 0"]),
+        ("--kernel gaussian --length-scale 0", &["--length-scale: expected a number from 1e-100", "got 0"]),
         ("--kernel gaussian --length-scale -1", &["--length-scale"]),
         ("--kernel gaussian --gamma 0", &["--length-scale"]),
         ("--kernel gaussian --gamma 1 --length-scale 1", &["--gamma"]),

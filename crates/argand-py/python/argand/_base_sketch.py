@@ -371,10 +371,13 @@ def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str = "pivoted", aim
     return fitted
 
 
-def choose_spec(spec: str, table: Any, n_jobs: Any) -> str:
-    """The JSON of a spec of a Gaussian kernel with the method that learns better from rows."""
+def choose_spec(spec: str, table: Any, n_components: Any, n_jobs: Any) -> str:
+    """The JSON of a spec of a Gaussian kernel with the method that learns better from rows.
+
+    Features in pairs are rounded up to whole pairs.
+    """
     array = some_rows(table, SAMPLED_ROWS, json.loads(spec)["seed"])
-    return _argand.choose_spec(spec, array, threads_of(n_jobs))
+    return _argand.choose_spec(spec, array, integer("n_components", n_components), threads_of(n_jobs))
 
 
 def some_rows(table: Any, most: int, seed: int) -> Any:

@@ -153,7 +153,7 @@ class GaussianSketch(KernelSketch):
     def _fit_spec(self, spec: str, table: Any) -> str:
         # Fewer rows would not tell.
         if self.method == "auto" and getattr(table, "rows", table.shape[0]) >= 4:
-            spec = choose_spec(spec, table, self.n_jobs)
+            spec = choose_spec(spec, table, self.n_components, self.n_jobs)
         else:
             spec = super()._fit_spec(spec, table)
         self.method_ = json.loads(spec)["method"]

@@ -130,7 +130,8 @@ impl Allocation {
                     format!("{features} for the power {degree}"),
                 );
             }
-            if !(spec.kernel.coefficient(degree) > 0.0 && spec.kernel.coefficient(degree).is_finite()) {
+            let root = spec.kernel.coefficient_root(degree);
+            if !(root > 0.0 && root.is_finite()) {
                 return wrong("powers whose coefficient is positive and finite", degree.to_string());
             }
         }
@@ -169,7 +170,9 @@ impl Allocation {
         }
         let centre = spec.kernel.radial().and_then(|_| mean(&inputs[0]));
         let chosen = OwnedRows::take(&inputs[0], &choose_rows(total, rows, spec.seed));
-        let sample = Sample::centred(spec, &[chosen.view()], centre.as_deref());
+        let (kernel, scale) = spec.kernel.in_length_scales();
+        let spec = &spec.clone().with_kernel(kernel);
+        let sample = Sample::centred(spec, &[chosen.view()], centre.as_deref(), scale);
         let sums = Sums { spec, product, aim, sample, population: total, most: 0 };
         let most = sums.most_degrees()?;
         let allocation = Sums { most, ..sums }.share()?;
@@ -184,7 +187,7 @@ fn unit(product: ProductMethod) -> usize {
 
 /// The plain sketch of aₙ⟨x, y⟩ⁿ = ⟨γ^½ x, γ^½ y⟩ⁿ with γ = aₙ^{1/n}.
 fn term_spec(spec: &Spec, product: ProductMethod, Term { degree, features }: Term) -> Spec {
-    let gamma = libm::pow(spec.kernel.coefficient(degree), 1.0 / degree as f64);
+    let gamma = spec.kernel.coefficient_root(degree);
     let seed =
         Stream::of_version(spec.stream_version, spec.seed, Purpose::Terms, crate::draw::narrow(degree), 0).bits();
     Spec { stream_version: spec.stream_version, ..Spec::new(InputDims::Same(spec.inputs.as_slice()[0])) }
@@ -212,7 +215,7 @@ pub(crate) fn radial_square(kernel: &Kernel, pair: &PairStatistics) -> f64 {
     kernel.radial().map_or(1.0, |scale| libm::exp(-pair.norm_sum / (scale * scale)))
 }
 
-/// Sums over the pairs of a sample that decide how features are shared.
+/// Sums over the pairs of a sample that decide how features are shared. Rows are in units of the length scale, if there is one.
 struct Sums<'a> {
     spec: &'a Spec,
     product: ProductMethod,

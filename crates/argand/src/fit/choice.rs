@@ -26,7 +26,8 @@ const CLEARLY: f64 = 0.99;
 
 impl Spec {
     /// The spec of a Gaussian kernel with the method that learns better from such rows: `maclaurin-ctr-product-srht`, fitted for
-    /// [`Aim::Learning`], where its risk is lower by a hundredth in each of three pairs of sketches, and otherwise `sorf`.
+    /// [`Aim::Learning`], where its risk is lower by a hundredth in each of three pairs of sketches, and otherwise `sorf`, with one feature more if
+    /// their number is odd.
     ///
     /// # Formula
     /// The risk is that of a ridge model on targets of a Gaussian process with this kernel and noise λ. With K̂ = ΦΦᵀ, rows n to learn from, others
@@ -55,14 +56,23 @@ impl Spec {
         let Kernel::Gaussian { .. } = self.kernel else {
             return Err(Error::invalid(Argument::Kernel, "gaussian", self.kernel.name()));
         };
-        let fourier = self.clone().with_fit(None).with_method(Method::Fourier(Frequencies::Structured));
+        // Fourier features are pairs.
+        let fourier = self
+            .clone()
+            .with_fit(None)
+            .with_features(self.features.saturating_add(self.features % 2))
+            .with_method(Method::Fourier(Frequencies::Structured));
         fourier.validate()?;
         let total = check_rows(&fourier, inputs, 4, "to compare methods")?;
         let product =
             ProductMethod { base: Base::ProductSrht, field: Field::ComplexToReal, shape: Shape::Flat, craft: None };
-        let sum = fourier.clone().with_method(Method::Maclaurin(product));
-        // A series that needs too many terms, or features too few for any, leave Fourier features.
-        let Ok(sum) = sum.fit_to(inputs, &Fitting::default().with_aim(Aim::Learning)) else { return Ok(fourier) };
+        let sum = fourier.clone().with_features(self.features).with_method(Method::Maclaurin(product));
+        let sum = match sum.fit_to(inputs, &Fitting::default().with_aim(Aim::Learning)) {
+            Ok(sum) => sum,
+            // A series that needs too many terms, or features too few for any, leave Fourier features.
+            Err(Error::Invalid { argument: Argument::Input(_) | Argument::Features, .. }) => return Ok(fourier),
+            Err(other) => return Err(other),
+        };
         let chosen = choose_rows(total, 2 * ROWS, self.seed);
         // Tables may be sorted: every second row is learnt from.
         let part = |first: usize| -> Vec<usize> { chosen.iter().copied().skip(first).step_by(2).collect() };
@@ -211,6 +221,10 @@ mod tests {
         let wide = chosen(&many, 3.0, 256);
         assert!(matches!(wide.fit, Some(Fit::Maclaurin(ref sum)) if sum.aim == Aim::Learning), "{wide:?}");
         assert_eq!((wide.seed, wide.features), (3, 256));
+        // A sum has as many features as were asked for; Fourier features are pairs.
+        let odd =
+            [chosen(&many, 3.0, 255), chosen(&few, 0.12, 63)].map(|spec| (spec.method.to_string(), spec.features));
+        assert_eq!(odd, [("maclaurin-ctr-product-srht".to_owned(), 255), ("sorf".to_owned(), 64)]);
         let narrow = chosen(&few, 0.12, 64);
         assert_eq!((narrow.method.to_string(), narrow.fit), ("sorf".to_owned(), None));
         // So narrow that there is no series.

@@ -90,7 +90,7 @@ mod tests {
         let inputs = [Rows::new(&x, rows, dim).unwrap().into()];
         let kernel = Kernel::Series { coefficients: vec![0.0, 1.0] };
         let spec = Spec::polynomial(dim).with_kernel(kernel.clone()).with_method("nystrom".parse().unwrap());
-        let sample = Sample::centred(&spec, &inputs, None);
+        let sample = Sample::centred(&spec, &inputs, None, 1.0);
         let [sketched, left_out] = costs(&kernel, &sample, 1).unwrap();
         assert!(left_out[1] < 1e-12 * left_out[0] && sketched[0] == 0.0, "{left_out:?}");
 
@@ -127,7 +127,7 @@ mod tests {
         let inputs = [Rows::new(&x, 4, 4).unwrap().into()];
         let kernel = Kernel::Series { coefficients: vec![0.5, 1.0, 1.0] };
         let spec = Spec::polynomial(4).with_kernel(kernel.clone()).with_method("nystrom".parse().unwrap());
-        let [sketched, left_out] = costs(&kernel, &Sample::centred(&spec, &inputs, None), 2).unwrap();
+        let [sketched, left_out] = costs(&kernel, &Sample::centred(&spec, &inputs, None, 1.0), 2).unwrap();
         // Rows are orthogonal: all powers above 0 are the identity.
         assert!(left_out.iter().all(|&cost| cost < 1e-20) && sketched[1] > 0.0 && sketched[1] == sketched[2]);
     }

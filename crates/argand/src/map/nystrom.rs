@@ -18,13 +18,17 @@ const TILES: usize = 4;
 /// Nyström's features.
 ///
 /// # Formula
-/// φ(x) = L⁻¹ k(Z, x), see [`draw::Nystrom`].
+/// φ(x) = L⁻¹ k(Z, x), see [`draw::Nystrom`]. Rows and landmarks are divided by the length scale first, if there is one: inner products then fit
+/// into `f32` whatever the unit of the rows.
 ///
 /// # Cost
 /// D·d + D² multiplications and additions per row.
 #[derive(Debug)]
 pub struct Nystrom<T> {
+    /// Of rows in length scales.
     kernel: Kernel,
+    /// What a length scale is multiplied by to be 1.
+    scale: T,
     landmarks: Dense<T>,
     norms: Vec<f64>,
     centre: Option<Vec<T>>,
@@ -71,18 +75,20 @@ pub(super) fn bytes<T: Scalar>(spec: &Spec) -> Option<u64> {
 impl<T: Scalar> Nystrom<T> {
     pub(crate) fn new(spec: &Spec, drawn: &draw::Nystrom, arch: Arch) -> Self {
         let (count, dim) = (spec.features, spec.inputs.as_slice()[0]);
-        let dense = |values: &[f64], columns: usize| {
+        let (kernel, scale) = spec.kernel.in_length_scales();
+        let dense = |values: &[f64], columns: usize, scale: f64| {
             Dense::from_rows(count, columns, false, arch, |row| {
-                values[row * columns..][..columns].iter().map(|&entry| [entry, 0.0]).collect()
+                values[row * columns..][..columns].iter().map(|&entry| [entry / scale, 0.0]).collect()
             })
         };
         let centred = spec.kernel.radial().is_some();
         Self {
-            kernel: spec.kernel.clone(),
-            landmarks: dense(&drawn.landmarks, dim),
-            norms: drawn.norms.to_vec(),
+            kernel,
+            scale: T::from_f64(1.0 / scale),
+            landmarks: dense(&drawn.landmarks, dim, scale),
+            norms: drawn.norms.iter().map(|norm| norm / (scale * scale)).collect(),
             centre: centred.then(|| drawn.centre.iter().map(|&value| T::from_f64(value)).collect()),
-            whitening: dense(&drawn.whitening, count),
+            whitening: dense(&drawn.whitening, count, 1.0),
             dim,
             count,
             arch,
@@ -102,12 +108,13 @@ impl<T: Scalar> Nystrom<T> {
     fn kernels(&self, input: &Input<'_, T>, first: usize, tiles: usize, slopes: bool, scratch: &mut Scratch<T>) {
         let (dim, count) = (self.dim, self.count);
         let x = &mut scratch.x.as_mut()[..tiles * dim];
+        let scale_on_load = if self.centre.is_some() { T::ONE } else { self.scale };
         let mut norms = [[0.0; LANES]; TILES];
         for ((tile, x), norms) in x.chunks_exact_mut(dim).enumerate().zip(&mut norms) {
-            lanes::load(self.arch, input, first + tile * LANES, [T::ONE, T::ZERO], x);
+            lanes::load(self.arch, input, first + tile * LANES, [scale_on_load, T::ZERO], x);
             if let Some(centre) = &self.centre {
                 for (lane, &centre) in x.iter_mut().zip(centre) {
-                    *lane = lanes::sub(*lane, [centre; LANES]);
+                    *lane = lanes::mul(lanes::sub(*lane, [centre; LANES]), [self.scale; LANES]);
                 }
             }
             for lane in x.iter() {
@@ -151,28 +158,17 @@ impl<T: Scalar> WithSimd for Values<'_, T> {
                 t[lane] = inner[lane].to_f64();
             }
             let mut value = match kernel {
-                Kernel::Gaussian { length_scale } => {
-                    let rate = 1.0 / (length_scale * length_scale);
+                // In length scales, these are their own derivatives.
+                Kernel::Gaussian { .. } => {
                     for lane in 0..LANES {
-                        let half = 0.5 * (norms[lane] + of_landmark) - t[lane];
+                        // NaN where the inner product overflows.
+                        let half = 0.5 * (norms[lane] + of_landmark) - t[lane] + 0.0 * t[lane];
                         // Rounding may leave a negative distance.
-                        t[lane] = if half > 0.0 { -half * rate } else { 0.0 };
+                        t[lane] = if half < 0.0 { 0.0 } else { -half };
                     }
-                    let mut value = exponential(&t);
-                    if slopes {
-                        value.iter_mut().for_each(|value| *value *= rate);
-                    }
-                    value
+                    exponential(&t)
                 }
-                Kernel::Exponential { length_scale } => {
-                    let rate = 1.0 / (length_scale * length_scale);
-                    t.iter_mut().for_each(|t| *t *= rate);
-                    let mut value = exponential(&t);
-                    if slopes {
-                        value.iter_mut().for_each(|value| *value *= rate);
-                    }
-                    value
-                }
+                Kernel::Exponential { .. } => exponential(&t),
                 Kernel::Polynomial(Polynomial { degree, gamma, coef0 }) => {
                     let exponent = i32::try_from(if slopes { degree - 1 } else { *degree }).unwrap_or(i32::MAX);
                     let factor = if slopes { *degree as f64 * gamma } else { 1.0 };
@@ -260,7 +256,8 @@ impl<T: Scalar> Tiled<T> for Nystrom<T> {
     }
 
     /// # Formula
-    /// With h = L⁻ᵀ g and v_i = h_i ∂k(z_i, x)/∂⟨z_i, x⟩, the gradient is Σ v_i z_i, less (Σ v_i) x for a Gaussian kernel.
+    /// With h = L⁻ᵀ g and v_i = h_i ∂k(z_i, x)/∂⟨z_i, x⟩, the gradient is Σ v_i z_i, less (Σ v_i) x for a Gaussian kernel: all divided by the
+    /// length scale, once more for the chain rule.
     fn adjoint_tile(
         &self,
         inputs: &[Input<'_, T>],
@@ -290,7 +287,7 @@ impl<T: Scalar> Tiled<T> for Nystrom<T> {
             }
         }
         let out = &mut gradients[0];
-        let finite = lanes::store(self.arch, gradient, T::ONE, all, out, 0, false);
+        let finite = lanes::store(self.arch, gradient, self.scale, all, out, 0, false);
         if finite { None } else { first_not_finite(out).map(|row| first + row) }
     }
 }

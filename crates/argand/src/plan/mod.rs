@@ -101,7 +101,7 @@ pub struct Candidate {
     pub map_seconds: f64,
     /// Seconds for the features of the plan's rows, on this machine, with the current threads.
     pub feature_seconds: f64,
-    /// Seconds for a least-squares fit on them, at this machine's rate of matrix multiplication.
+    /// Seconds for a least-squares fit on them, at this machine's rate of such sums.
     pub fit_seconds: f64,
     /// Bytes of the sketch and one thread's work space.
     pub memory_bytes: u64,
@@ -335,7 +335,7 @@ mod tests {
 
     impl Slow {
         fn new(rows: usize) -> Self {
-            Self(FitRates { rows: rows as f64, product: 1e6, factor: 1e6 })
+            Self(FitRates { rows: rows as f64, product: 5e5, factor: 1e6 })
         }
     }
 

@@ -116,6 +116,15 @@ impl Kernel {
         if let Self::Gaussian { length_scale } = self { Some(*length_scale) } else { None }
     }
 
+    /// The same kernel of x/ℓ and y/ℓ, whose powers neither overflow nor vanish whatever the unit of the rows, and ℓ; 1 where there is no length scale.
+    pub(crate) fn in_length_scales(&self) -> (Self, f64) {
+        match self {
+            Self::Gaussian { length_scale } => (Self::Gaussian { length_scale: 1.0 }, *length_scale),
+            Self::Exponential { length_scale } => (Self::Exponential { length_scale: 1.0 }, *length_scale),
+            Self::Polynomial(_) | Self::Series { .. } => (self.clone(), 1.0),
+        }
+    }
+
     /// The coefficient aₙ of ⟨x, y⟩ⁿ in the power series f of k(x, y) = g(x) g(y) f(⟨x, y⟩), where g(x) = exp(−‖x‖²/(2ℓ²)) for a Gaussian
     /// kernel and 1 for all others.
     ///
@@ -138,6 +147,12 @@ impl Kernel {
             }
             Self::Series { coefficients } => coefficients.get(degree).copied().unwrap_or(0.0),
         }
+    }
+
+    /// The n-th root of aₙ, n ≥ 1, which is finite where aₙ may not be.
+    pub(crate) fn coefficient_root(&self, degree: usize) -> f64 {
+        let (unscaled, scale) = self.in_length_scales();
+        libm::pow(unscaled.coefficient(degree), 1.0 / degree as f64) / (scale * scale)
     }
 
     /// Checks its parameters.
@@ -164,8 +179,8 @@ impl Kernel {
                 if (1e-100..=1e100).contains(length_scale) {
                     return Ok(());
                 }
-                let expected = "a positive number, for example the median distance between rows";
-                Err(Error::invalid(Argument::LengthScale, expected, length_scale))
+                let expected = "a number from 1e-100 to 1e100, for example the median distance between rows";
+                Err(Error::invalid(Argument::LengthScale, expected, format!("{length_scale:?}")))
             }
             Self::Series { coefficients } => {
                 if coefficients.is_empty() || coefficients.len() > Self::MOST_DEGREES + 1 {
@@ -242,6 +257,10 @@ mod tests {
             assert!(named(Kernel::Exponential { length_scale }).starts_with("length_scale"), "{length_scale}");
         }
         assert!(named(Kernel::gaussian_of_gamma(-1.0)).starts_with("length_scale"));
+        // As short as it is, it is positive: what is wrong with it is said.
+        let short = named(Kernel::Gaussian { length_scale: 1e-200 });
+        assert!(short.contains("from 1e-100 to 1e100") && short.ends_with("got 1e-200"), "{short}");
+        assert!(named(Kernel::Gaussian { length_scale: 0.0 }).ends_with("got 0.0"));
         for coefficients in
             [vec![], vec![1.0; 66], vec![0.0, 0.0], vec![1.0, -1e-9], vec![f64::NAN], vec![f64::INFINITY]]
         {

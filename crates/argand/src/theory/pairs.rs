@@ -50,8 +50,8 @@ enum Entries {
 }
 
 impl Table {
-    /// Dense rows are shifted by the centre, if there is one; sparse rows with a centre become dense.
-    fn new<T: Scalar>(input: &Input<'_, T>, centre: Option<&[f64]>) -> Self {
+    /// Dense rows are shifted by the centre, if there is one; sparse rows with a centre become dense. Then all are divided by the scale.
+    fn new<T: Scalar>(input: &Input<'_, T>, centre: Option<&[f64]>, scale: f64) -> Self {
         match input {
             Input::Sparse(rows) if centre.is_some() => {
                 let mut values = vec![T::ZERO; rows.rows() * rows.columns()];
@@ -59,7 +59,7 @@ impl Table {
                     rows.row(row).for_each(|(column, value)| to[column] += value);
                 }
                 let dense = Rows::new(&values, rows.rows(), rows.columns());
-                Self::new(&dense.unwrap_or_else(|_| unreachable!("the length fits")).into(), centre)
+                Self::new(&dense.unwrap_or_else(|_| unreachable!("the length fits")).into(), centre, scale)
             }
             Input::Dense(rows) => {
                 let mut values: Vec<f64> =
@@ -69,6 +69,7 @@ impl Table {
                         row.iter_mut().zip(centre).for_each(|(value, centre)| *value -= centre);
                     }
                 }
+                values.iter_mut().for_each(|value| *value /= scale);
                 let squares: Vec<f64> = values.iter().map(|value| value * value).collect();
                 let columns = rows.columns();
                 let norms = (0..rows.rows()).map(|row| squares[row * columns..][..columns].iter().sum()).collect();
@@ -83,7 +84,7 @@ impl Table {
                 for row in 0..rows.rows() {
                     let place = |column| used.partition_point(|&other| other < column);
                     let mut row: Vec<(usize, f64)> =
-                        rows.row(row).map(|(column, value)| (place(column), value.to_f64())).collect();
+                        rows.row(row).map(|(column, value)| (place(column), value.to_f64() / scale)).collect();
                     row.sort_by_key(|&(column, _)| column);
                     // Duplicate entries of a column are summed.
                     let same = row.chunk_by(|a, b| a.0 == b.0);
@@ -151,16 +152,16 @@ impl Sample {
 
     /// Some of the rows with a given [`centre`].
     pub(super) fn around<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], centre: Option<&[f64]>) -> Self {
-        Self { lift: spec.kernel.lift(), ..Self::centred(spec, inputs, centre) }
+        Self { lift: spec.kernel.lift(), ..Self::centred(spec, inputs, centre, 1.0) }
     }
 
-    /// The same with x̃ = x, less a centre, whatever the kernel.
-    pub(crate) fn centred<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], centre: Option<&[f64]>) -> Self {
+    /// The same with x̃ = (x − c)/s for a centre c and a scale s, whatever the kernel.
+    pub(crate) fn centred<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>], centre: Option<&[f64]>, scale: f64) -> Self {
         Self {
             kernel: spec.kernel.clone(),
             lift: [1.0, 0.0],
             distinct: matches!(spec.inputs, InputDims::Distinct(_)),
-            tables: inputs.iter().map(|input| Table::new(input, centre)).collect(),
+            tables: inputs.iter().map(|input| Table::new(input, centre, scale)).collect(),
             rows: inputs.first().map_or(0, Input::rows),
         }
     }
