@@ -3,13 +3,14 @@
 // Bound: device memory. The sums of all parts are read once.
 #include "common.cuh"
 
-// Cuts groups into parts of at most `length` rows, so that there are enough of them to keep a device busy: group g has the parts from
-// first[g] = starts[g] / length + g to first[g + 1], some of which may be empty. There are rows / length + groups parts in all.
+// Cuts groups with room for four parts into parts of at most `length` rows, so that there are enough of them to keep a device busy: group g has
+// the parts from first[g] = starts[g] / length + g to first[g + 1], some of which may be empty. There are rows / length + groups parts in all.
 extern "C" __global__ void split_groups(const i64* starts, i64 groups, i64 length, i64* first, i64* parts) {
     for (i64 group = blockIdx.x; group < groups; group += gridDim.x) {
         const i64 begin = starts[group], end = starts[group + 1];
         const i64 from = begin / length + group, to = end / length + group + 1;
-        for (i64 part = from + threadIdx.x; part < to; part += blockDim.x) parts[part] = min(begin + (part - from) * length, end);
+        const i64 rows = end - begin < 4 * length ? end - begin : length;
+        for (i64 part = from + threadIdx.x; part < to; part += blockDim.x) parts[part] = min(begin + (part - from) * rows, end);
         if (threadIdx.x == 0) {
             first[group] = from;
             if (group == groups - 1) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use argand::{Error, FeatureMap, Input, Rows, check_shapes, checked};
+use argand::{Error, FeatureMap, Input, Rows, check_shapes, check_vanishing, checked};
 
 use crate::blas::{Blas, Square, Table};
 use crate::driver::{Device, Stream};
@@ -321,7 +321,8 @@ impl Products {
             self.sketch.queue(stream, inputs, &table, first, bad_row)?;
             let others = &others[first * self.more..][..rows * self.more];
             self.add_on(stream, &table, others, &groups[first..][..rows])
-        })
+        })?;
+        check_vanishing(self.sketch.spec(), inputs)
     }
 
     /// Queues the sums of features in device memory.

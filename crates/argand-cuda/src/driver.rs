@@ -124,7 +124,12 @@ pub fn count() -> Result<usize, Error> {
         return Err(missing("no CUDA driver found"));
     }
     let failed = |error: DriverError| missing(&format!("the CUDA driver does not start: {}", describe(error)));
-    result::init().map_err(failed)?;
+    match result::init() {
+        Ok(()) => {}
+        // A driver without a GPU that it may use.
+        Err(error) if error.0 == sys::CUresult::CUDA_ERROR_NO_DEVICE => return Ok(0),
+        Err(error) => return Err(failed(error)),
+    }
     let version = driver_version().map_err(failed)?;
     if version < OLDEST_DRIVER {
         let found = format!("the CUDA driver supports CUDA {}.{} only", version / 1000, version % 1000 / 10);

@@ -1,6 +1,6 @@
 //! Features of rows in the host's memory, in blocks: while one block is computed, the next one is copied.
 
-use argand::{Argument, Error, FeatureMap, Input, Method, Rows, RowsMut, check_shapes, checked};
+use argand::{Argument, Error, FeatureMap, Input, Method, Rows, RowsMut, check_shapes, check_vanishing, checked};
 use rayon::prelude::*;
 
 use crate::driver::{Device, Stream};
@@ -188,7 +188,8 @@ impl<T: Real> FeatureMap<T> for CudaSketch<T> {
         self.check_rows(inputs)?;
         self.in_flight(&APART, &checked(inputs)?, None, &mut [out], |stream, inputs, outs, first, bad_row| {
             self.queue(stream, inputs, &outs[0], first, bad_row)
-        })
+        })?;
+        check_vanishing(self.spec(), inputs)
     }
 
     fn vjp_into(

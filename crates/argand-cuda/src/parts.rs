@@ -1,6 +1,7 @@
-//! The host side of `parts.cu`: large groups of rows in parts, whose sums are added up: pooled features keep a device busy however few groups there are.
+//! The host side of `parts.cu`: large groups of rows in parts, whose sums are added up in double precision: pooled features keep a device busy however few groups
+//! there are, and as exact as those of short groups.
 //!
-//! Parts have a fixed number of rows and are added in order: among groups of the same size, sums do not depend on how many there are.
+//! Parts have a fixed number of rows and are added in order, and only a group's own length decides whether it is cut: sums do not depend on other groups.
 
 use argand::Error;
 
@@ -13,11 +14,11 @@ use crate::view::{DeviceRows, Element};
 /// Threads of a block.
 const THREADS: usize = 256;
 
-/// The rows of a part if groups are to be cut, as they are if they have room for four parts on average. The more features, the longer the parts: their
-/// sums take little memory beside the rows.
-pub(crate) fn length(rows: usize, groups: usize, features: usize) -> Option<usize> {
-    let length = (features / 32).clamp(32, 1024);
-    (rows / 4 / length >= groups).then_some(length)
+/// The rows of a part if the longest group is to be cut; the kernel cuts every group with room for four parts and no other. The more features, the longer the
+/// parts: their sums take little memory beside the rows. No more than 2,048 rows are ever summed up in single precision.
+pub(crate) fn length(longest: usize, features: usize) -> Option<usize> {
+    let length = (features / 32).clamp(32, 512);
+    (longest >= 4 * length).then_some(length)
 }
 
 /// The kernels that cut groups and add up their parts.
@@ -72,12 +73,12 @@ mod tests {
 
     #[test]
     fn groups_are_cut_if_they_are_long() {
-        assert_eq!(length(128 * 256, 128, 256), Some(32));
-        assert_eq!(length(128 * 256, 128, 4096), None);
-        assert_eq!(length(256 * 784, 256, 8192), None);
-        assert_eq!(length(128, 1, 64), Some(32));
-        assert_eq!(length(127, 1, 64), None);
-        assert_eq!(length(1 << 20, 1, 1 << 20), Some(1024));
-        assert_eq!(length(0, 3, 64), None);
+        assert_eq!(length(256, 256), Some(32));
+        assert_eq!(length(256, 4096), None);
+        assert_eq!(length(784, 8192), None);
+        assert_eq!(length(128, 64), Some(32));
+        assert_eq!(length(127, 64), None);
+        assert_eq!(length(1 << 20, 1 << 20), Some(512));
+        assert_eq!(length(0, 64), None);
     }
 }

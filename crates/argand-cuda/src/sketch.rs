@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use argand::draw::{Drawn, Map};
-use argand::{Argument, Error, Groups, Spec};
+use argand::{Argument, DeviceFault, Error, Groups, Spec};
 
 use crate::cosine::Cosine;
 use crate::driver::{Device, Stream};
@@ -46,9 +46,10 @@ pub struct CudaSketch<T> {
     device: Device,
     spec: Spec,
     fused: Option<Fused>,
+    /// Beside `fused`, and not loaded later: a CUDA graph that is being recorded cannot load a kernel.
+    parts: Option<Parts>,
     /// Loaded when first needed: what is fused needs none of them.
     steps: OnceLock<Steps>,
-    parts: OnceLock<Parts>,
     map: Kind,
     /// The first row of all calls whose features do not fit, or `u64::MAX`.
     bad_row: Buffer,
@@ -88,9 +89,9 @@ impl<T: Real> CudaSketch<T> {
         Ok(Self {
             device: device.clone(),
             spec: drawn.spec.clone(),
+            parts: fused.as_ref().map(|_| Parts::load(device)).transpose()?,
             fused,
             steps: OnceLock::new(),
-            parts: OnceLock::new(),
             map,
             bad_row: device.upload(&[u64::MAX])?,
             idle: Mutex::default(),
@@ -104,14 +105,6 @@ impl<T: Real> CudaSketch<T> {
         let steps = Steps::load::<T>(&self.device)?;
         // If another thread was faster, its steps are the same.
         Ok(self.steps.get_or_init(|| steps))
-    }
-
-    fn parts(&self) -> Result<&Parts, Error> {
-        if let Some(parts) = self.parts.get() {
-            return Ok(parts);
-        }
-        let parts = Parts::load(&self.device)?;
-        Ok(self.parts.get_or_init(|| parts))
     }
 
     /// The spec. For spherical random features it holds the fit.
@@ -329,7 +322,7 @@ impl<T: Real> CudaSketch<T> {
         let mut count = (BLOCK_BYTES / per_row.max(1)).clamp(1, rows);
         let buffer = loop {
             match stream.scratch(count.saturating_mul(per_row)) {
-                Err(Error::Device { fault: argand::DeviceFault::Memory { .. }, .. }) if count > 1 => count /= 2,
+                Err(Error::Device { fault: DeviceFault::Memory { .. }, .. }) if count > 1 => count /= 2,
                 other => break other?,
             }
         };
@@ -354,11 +347,12 @@ impl<T: Real> CudaSketch<T> {
         out: &DeviceRows,
     ) -> Result<(), Error> {
         let starts = self.upload_starts(stream, inputs, groups)?;
-        self.queue_pooled(stream, inputs, starts.at::<u64>(0), groups.count(), out)
+        let longest = groups.starts().windows(2).map(|group| group[1] - group[0]).max().unwrap_or_default();
+        self.queue_pooled(stream, inputs, starts.at::<u64>(0), [groups.count(), longest], out)
     }
 
     /// As [`CudaSketch::transform_pooled_on`], for groups whose starts already lie in device memory: nothing is copied there, so that
-    /// a CUDA graph can record it.
+    /// a CUDA graph can record it. Groups should be about as long as each other: those that are much longer than the mean may be less exact.
     ///
     /// # Errors
     /// As [`CudaSketch::transform_pooled_on`].
@@ -375,7 +369,8 @@ impl<T: Real> CudaSketch<T> {
         groups: usize,
         out: &DeviceRows,
     ) -> Result<(), Error> {
-        self.queue_pooled(stream, inputs, View(starts), groups, out)
+        let rows = inputs.first().map_or(0, |input| input.rows);
+        self.queue_pooled(stream, inputs, View(starts), [groups, rows.div_ceil(groups.max(1))], out)
     }
 
     /// The starts of groups of the rows of these tables, in device memory.
@@ -395,7 +390,7 @@ impl<T: Real> CudaSketch<T> {
         stream: &Stream,
         inputs: &[DeviceRows],
         starts: View,
-        groups: usize,
+        [groups, longest]: [usize; 2],
         out: &DeviceRows,
     ) -> Result<(), Error> {
         let rows = self.check(inputs)?;
@@ -404,12 +399,16 @@ impl<T: Real> CudaSketch<T> {
             return Ok(());
         }
         let bad_row = self.bad_row.at::<u64>(0);
-        if let Some(fused) = &self.fused {
+        if let (Some(fused), Some(parts)) = (&self.fused, &self.parts) {
             let call = Call { inputs, out, first_row: 0, bad_row };
-            return match parts::length(rows, groups, self.spec.features) {
-                Some(length) => self.parts()?.transform_pooled(stream, fused, &call, starts, length),
-                None => fused.transform_pooled(stream, &call, starts),
-            };
+            if let Some(length) = parts::length(longest, self.spec.features) {
+                match parts.transform_pooled(stream, fused, &call, starts, length) {
+                    // Without room for the sums of parts, groups are summed up in one piece.
+                    Err(Error::Device { fault: DeviceFault::Memory { .. }, .. }) => {}
+                    other => return other,
+                }
+            }
+            return fused.transform_pooled(stream, &call, starts);
         }
         let bytes = groups.saturating_mul(self.spec.features).saturating_mul(size_of::<f64>());
         let sums = stream.scratch(bytes)?;

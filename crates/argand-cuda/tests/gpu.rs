@@ -365,14 +365,14 @@ fn pooled_features_are_sums() {
     }
 }
 
-/// Groups of many rows are cut into parts: sums stay those of the processor, and a long group's is the same to the last bit without the others.
+/// Groups of many rows are cut into parts: sums stay those of the processor, and those of every group are the same to the last bit without the others.
 #[test]
 fn long_groups_are_summed_up_in_parts() {
     let Some(device) = device() else { return };
     let stream = device.stream().expect("a stream");
     // Racecheck looks at fewer rows and features.
     let few = number("ARGAND_GPU_NUMBERS").is_some();
-    let starts: &[usize] = if few { &[0, 140, 140, 400] } else { &[0, 300, 300, 500, 800, 801] };
+    let starts: &[usize] = if few { &[0, 140, 140, 400] } else { &[0, 300, 300, 500, 800, 801, 861] };
     let sizes: &[usize] = if few { &[64] } else { &[64, 250, 1024] };
     let groups = Groups::from_starts(starts).expect("groups");
     let (rows, count) = (groups.rows(), groups.count());
@@ -412,12 +412,14 @@ fn long_groups_are_summed_up_in_parts() {
             let rounded: Vec<u16> = got.iter().map(|&value| encode(Element::Bf16, value)).collect();
             assert!(halves == rounded, "{name}: bfloat16");
 
-            let third: Vec<Vec<f32>> =
-                tables.iter().zip(dims).map(|(table, &dim)| table[starts[2] * dim..starts[3] * dim].to_vec()).collect();
-            let alone = Groups::from_starts(&[0, starts[3] - starts[2]]).expect("a group");
-            let mut own = vec![0.0_f32; features];
-            pooled(&third, &alone, Element::F32).read(&mut own).expect("a copy");
-            assert!(own == got[2 * features..3 * features], "{name}: a group alone");
+            for (group, range) in starts.windows(2).enumerate().filter(|(_, range)| range[0] < range[1]) {
+                let part = |table: &Vec<f32>, dim: usize| table[range[0] * dim..range[1] * dim].to_vec();
+                let own: Vec<Vec<f32>> = tables.iter().zip(dims).map(|(table, &dim)| part(table, dim)).collect();
+                let alone = Groups::from_starts(&[0, range[1] - range[0]]).expect("a group");
+                let mut sums = vec![0.0_f32; features];
+                pooled(&own, &alone, Element::F32).read(&mut sums).expect("a copy");
+                assert!(sums == got[group * features..][..features], "{name}: group {group} alone");
+            }
         }
     }
 }
@@ -491,6 +493,11 @@ fn rows_of_other_sizes_keep_their_precision() {
     x[3 * dim] = 1e20;
     let error = sketch.transform(&[Rows::new(&x, rows, dim).expect("a table").into()]).expect_err("an overflow");
     assert!(matches!(error, Error::Overflow { row: 3, .. }), "{error}");
+    // All features of a row would be lost.
+    x[3 * dim] = 0.0;
+    x[..dim].fill(1e-15);
+    let error = sketch.transform(&[Rows::new(&x, rows, dim).expect("a table").into()]).expect_err("an underflow");
+    assert!(matches!(error, Error::Underflow { row: 0, .. }), "{error}");
 }
 
 #[test]

@@ -199,7 +199,7 @@ pub mod verify;
 
 pub use draw::Drawn;
 pub use error::{Advice, Argument, Cause, DeviceFault, Error, FileFault};
-pub use map::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch};
+pub use map::{DEFAULT_MEMORY_LIMIT, FeatureMap, Sketch, check_vanishing};
 pub use rows::{Groups, Indices, Input, OwnedRows, Rows, RowsMut, SparseRows, check_finite, check_shapes, checked};
 pub use scalar::Scalar;
 pub use spec::{

@@ -35,6 +35,7 @@ pub(crate) use nystrom::Nystrom;
 use pooled::Pooling;
 pub(crate) use product::Product;
 use room::Room;
+pub use vanishing::check_vanishing;
 
 /// The interface of all feature maps.
 ///
@@ -337,12 +338,6 @@ fn first_bad<B: Send, S>(
     }
 }
 
-/// The error for the first row whose features vanish, if there is one.
-fn underflow_at<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Result<(), Error> {
-    let row = vanishing::first_vanishing(spec, inputs);
-    row.map_or(Ok(()), |row| Err(Error::Underflow { row, dtype: T::NAME }))
-}
-
 /// The error for the first row that overflows, if there is one.
 fn overflow_at<T: Scalar>(row: Option<usize>) -> Result<(), Error> {
     row.map_or(Ok(()), |row| Err(Error::Overflow { row, dtype: T::NAME }))
@@ -512,7 +507,7 @@ impl<T: Scalar> FeatureMap<T> for Sketch<T> {
         let rows = self.rows_together(out.rows());
         let streamed = out.rows() * out.columns() * size_of::<T>() > CACHED_BYTES;
         overflow_at::<T>(self.map.transform(inputs, out, rows, streamed))?;
-        underflow_at(&self.spec, inputs)
+        check_vanishing(&self.spec, inputs)
     }
 
     fn transform_pooled_into(

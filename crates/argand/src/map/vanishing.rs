@@ -1,8 +1,17 @@
 //! Rows whose features would all be lost to underflow.
 
+use crate::error::Error;
 use crate::rows::Input;
 use crate::scalar::Scalar;
 use crate::spec::{Method, Polynomial, Spec};
+
+/// Refuses rows whose features would all be lost below the range of `T`. Every back end asks after it has computed features: rows that overflow are reported first.
+///
+/// # Errors
+/// [`Error::Underflow`] with the first such row.
+pub fn check_vanishing<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Result<(), Error> {
+    first_vanishing(spec, inputs).map_or(Ok(()), |row| Err(Error::Underflow { row, dtype: T::NAME }))
+}
 
 /// The first row that is not zero but whose features are below the normal range of `T`.
 ///
@@ -12,7 +21,7 @@ use crate::spec::{Method, Polynomial, Spec};
 ///
 /// # Cost
 /// One number per row, unless numbers are tiny.
-pub(super) fn first_vanishing<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Option<usize> {
+fn first_vanishing<T: Scalar>(spec: &Spec, inputs: &[Input<'_, T>]) -> Option<usize> {
     let (Method::Product(_), Some(Polynomial { degree, gamma, coef0 })) = (spec.method, spec.kernel.polynomial())
     else {
         return None;
