@@ -68,8 +68,8 @@ fn times(a: &Matrix, b: &Matrix) -> Matrix {
     out
 }
 
-/// tr(AB) for a symmetric A.
-fn along(a: &Matrix, b: &Matrix) -> f64 {
+/// The sum of all Aᵢⱼ Bᵢⱼ: tr(AᵀB).
+pub(super) fn along(a: &Matrix, b: &Matrix) -> f64 {
     (0..a.columns()).map(|at| a.column(at).iter().zip(b.column(at)).map(|(a, b)| a * b).sum::<f64>()).sum()
 }
 
