@@ -130,6 +130,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let stores = [&arguments.train, &arguments.queries].map(Store::open);
     let [train, queries] = stores.map(|store| store.map_err(|error| failure(&error)));
     let (train, queries) = (train?, queries?);
+    if page.report.is_some() {
+        // Files that are absent or too short, before any work.
+        let last = |store: &Store, most| BTreeSet::from_iter(store.numbers().take(most).last());
+        exhibits(page.train_examples.as_deref(), page.train_labels.as_deref(), &last(&train, usize::MAX))?;
+        exhibits(page.query_examples.as_deref(), page.query_labels.as_deref(), &last(&queries, SHOWN_QUERIES))?;
+    }
     let table = arguments.output.as_deref().map(RankedWriter::create).transpose()?;
     let report = page.report.as_deref().map(AtomicFile::create).transpose()?;
     let options = Options {
@@ -149,7 +155,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let scores = scores?.map_err(|error| failure(&error))?;
     let seconds = begun.elapsed().as_secs_f64();
     scores.notes.iter().for_each(|note| warn(note));
-    // The page first: it may find that its examples are too few.
+    // The page first: it may find an example that is none.
     let page = report.map(|file| Ok::<_, Failure>((file, page_of(arguments, &scores)?))).transpose()?;
     if let Some(table) = table {
         table.write(&scores)?;

@@ -137,10 +137,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     request.labelled = labels.is_some();
     // Reject a wrong request before reading the file.
     request.validate().map_err(|error| Failure::argument(&error))?;
-    for (option, path) in [("--save-spec", &arguments.save_spec), ("--plot", &arguments.plot)] {
-        if let Some(path) = path {
-            output::check_free(option, path, arguments.inputs.iter())?;
-        }
+    if let Some(path) = &arguments.save_spec {
+        output::check_free("--save-spec", path, arguments.inputs.iter())?;
+    }
+    if let Some(path) = &arguments.plot {
+        output::check_free("--plot", path, arguments.inputs.iter().chain(&arguments.save_spec))?;
     }
     if let Some(path) = arguments.report.as_deref() {
         let others = arguments.inputs.iter().chain(&arguments.save_spec).chain(&arguments.plot);

@@ -297,11 +297,17 @@ impl Picking<'_> {
                 there.map(|name| position(path, &names, name)).collect::<Result<_, _>>()?
             }
             Some(wanted) if kind == Column::Named => {
+                let what = self.saved.map_or("", |saved| saved.what);
+                for (option, named) in [("--labels", self.labels), ("--drop", &self.arguments.drop)] {
+                    if let Some(name) = wanted.iter().find(|name| named.contains(name)) {
+                        let expected = format!("expected a column that is no feature of the {what}, got {name:?}");
+                        return Err(Failure::Input(format!("{option}: {expected}; make a {what} without it")));
+                    }
+                }
                 let unused =
                     |name: &&String| !wanted.contains(name) && !is_label(name) && !self.arguments.drop.contains(name);
                 let unused: Vec<String> = names.iter().filter(unused).cloned().collect();
                 if !unused.is_empty() && wanted.iter().all(|name| names.contains(name)) {
-                    let what = self.saved.map_or("", |saved| saved.what);
                     warn(&format!("{}: left out {}, which the {what} does not know", path.display(), listed(&unused)));
                 }
                 wanted.iter().map(|name| position(path, &names, name)).collect::<Result<_, _>>()?

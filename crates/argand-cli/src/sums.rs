@@ -87,7 +87,7 @@ Examples:
 /// Add up the sums of parts of the rows.
 ///
 /// The result does not depend on the order of the files. Sums of another sketch, scaling or label are refused, and so are rows that were counted before:
-/// every part is known by the SHA-256 of its files.
+/// every part is known by the SHA-256 of its tables.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  argand merge part-*.gram -o all.gram\n  argand fit --from-gram all.gram --model gp -o class.model"
@@ -113,7 +113,7 @@ struct Note {
     classes: Option<Vec<String>>,
     label_column: Option<String>,
     label_place: Option<usize>,
-    /// The rows that were counted, by the SHA-256 of their files.
+    /// The rows that were counted, by the SHA-256 of their tables.
     parts: BTreeMap<String, CountedPart>,
 }
 
@@ -260,11 +260,9 @@ pub(crate) fn gram(arguments: &GramArguments) -> Result<(), Failure> {
         // In an order that does not depend on that of the arguments.
         let mut parts: BTreeMap<String, &Dataset<'_>> = BTreeMap::new();
         for dataset in &datasets {
-            let mut files: Vec<String> = dataset.paths.iter().map(|path| digest(path)).collect::<Result<_, _>>()?;
-            if dataset.labels.column().is_none() {
-                files.push(digest(dataset.labels.path())?);
-            }
-            if let Some(same) = parts.insert(files.join(" "), dataset) {
+            // Rows are the same whatever their labels, and in whatever order the tables of a product are named.
+            let files: BTreeSet<String> = dataset.paths.iter().map(|path| digest(path)).collect::<Result<_, _>>()?;
+            if let Some(same) = parts.insert(files.into_iter().collect::<Vec<_>>().join(" "), dataset) {
                 let what = format!("holds the same rows as {}", same.paths[0].display());
                 return Err(Failure::input(&dataset.paths[0], what));
             }
@@ -306,7 +304,8 @@ pub(crate) fn gram(arguments: &GramArguments) -> Result<(), Failure> {
 impl GramArguments {
     fn task(&self, datasets: &[Dataset<'_>]) -> Result<Task, Failure> {
         let wrong = |what: &str| Err(Failure::Input(format!("--classes: {what}")));
-        let given: BTreeSet<String> = self.classes.iter().cloned().collect();
+        // As labels of tables, without spaces around them.
+        let given: BTreeSet<String> = self.classes.iter().map(|name| name.trim().to_owned()).collect();
         match (self.task, self.classes.len()) {
             (TaskKind::Regression, 0) => Ok(Task::Regression),
             (TaskKind::Regression, _) => wrong("is for --task classification only"),

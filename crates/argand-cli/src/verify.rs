@@ -103,10 +103,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => {
             let (kernel, dims) = arguments.kernel.kernel(inputs.columns())?;
             let spec = |&method: &Method| {
-                Spec::new(dims.clone())
-                    .with_kernel(kernel.clone())
-                    .with_features(arguments.features)
-                    .with_method(method)
+                let spec = Spec::new(dims.clone()).with_kernel(kernel.clone()).with_method(method);
+                let features = spec.exact_features().unwrap_or(arguments.features);
+                spec.with_features(features)
             };
             let wanted = if arguments.method.is_empty() { methods(&kernel) } else { arguments.method.clone() };
             wanted.iter().map(spec).collect()

@@ -14,9 +14,9 @@ pub const FEWEST_LABELLED_ROWS: usize = 20;
 /// The most rows to judge by.
 const JUDGED_ROWS: usize = 8192;
 
-/// Bounds on the rows to learn from, and about how many multiplications one fit may take.
+/// Bounds on the rows to learn from, and about how many multiplications the largest fit may take.
 const TRAINING_ROWS: [usize; 2] = [1024, 8192];
-const MULTIPLICATIONS: f64 = 4e10;
+const MULTIPLICATIONS: f64 = 1e11;
 
 /// Penalties λ, in means of ‖φ(x)‖²: the best one counts.
 const PENALTIES: [f64; 4] = [1e-3, 1e-2, 1e-1, 1.0];
@@ -28,7 +28,8 @@ const BLOCK_COLUMNS: usize = 128;
 /// Fits a ridge model on the features of the best candidate of every kind and ranks the plan by its error on other rows.
 ///
 /// `inputs` are rows like those of the plan, scaled alike, with one label each. Up to half of them, at most 8,192, judge the models; the others, as
-/// many as a few seconds per candidate allow, are what they learn from. All candidates see the same rows. Landmarks may be among them.
+/// many as a few seconds for the one with most features allow, are what they learn from. All candidates see the same rows: which one is better depends on how many there are.
+/// Landmarks may be among them.
 ///
 /// # Errors
 /// [`Error::Invalid`] for fewer than [`FEWEST_LABELLED_ROWS`] rows, labels of another number of rows, only one class or numbers that are all alike;
@@ -65,6 +66,8 @@ pub fn fit_finalists<T: Scalar>(
     let targets = Columns::of(labels)?;
     let order = shuffled(rows, seed);
     let (judged, training) = order.split_at((rows / 2).min(JUDGED_ROWS));
+    let most = plan.finalists().map(|candidate| candidate.spec.features).max().unwrap_or(1);
+    let training = &training[..training.len().min(training_rows(most))];
     plan.fit_finalists(|candidate| {
         step(candidate.spec.method);
         judge(candidate, inputs, &targets, training, judged)
@@ -150,7 +153,6 @@ fn judge<T: Scalar>(
         #[allow(clippy::cast_possible_truncation, reason = "single precision is enough to compare models")]
         Ok(values.into_iter().map(|value| value.to_f64() as f32).collect())
     };
-    let training = &training[..training.len().min(training_rows(features))];
     let models = Models::fit(transform(training)?, features, targets.take(training), targets.columns);
     // The error of every model on every row.
     let mut errors = vec![Vec::with_capacity(judged.len()); models.weights.len()];

@@ -88,6 +88,17 @@ fn models_learn_with_methods_that_look_at_rows() {
     }
 }
 
+#[test]
+fn plans_say_what_to_do() {
+    let (table, workspace) = (Table::new(60, 3), Workspace::new());
+    workspace.write("x.npy", table.file("x.npy"));
+    let plan = "plan x.npy --kernel gaussian --length-scale 2.5 --method sorf";
+    workspace.refuse(&format!("{plan} --time-budget 1e-9 --plot no.svg"), &["0.000000001 s", "the fastest takes"]);
+    workspace.refuse(&format!("{plan} --features 16 --save-spec one --plot one"), &["--plot: expected another file"]);
+    // As many features as there are monomials, whatever --features is by default.
+    workspace.succeed("verify x.npy --degree 2 --coef0 1 --method exact --sketches 100");
+}
+
 /// Without --method, those of the kernel at hand.
 #[test]
 fn methods_of_all_kernels_are_verified() {

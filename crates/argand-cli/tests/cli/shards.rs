@@ -129,6 +129,21 @@ fn sums_of_other_labels_are_refused() {
     workspace.refuse("merge 1.gram 2.gram -o no.gram", &["--labels", "column 2", "column 3"]);
 }
 
+/// What is to be learnt must not be among the features.
+#[test]
+fn specs_that_use_the_labels_are_refused() {
+    let workspace = Workspace::new();
+    let rows: String = (0..40).map(|x| format!("{},{},{}\n", x % 7, x % 5, x)).collect();
+    workspace.write("all.csv", "a,b,c\n".to_owned() + &rows);
+    workspace.succeed("transform all.csv -o z.npy --features 16 --save-spec s.json");
+    let words = &["--labels", "no feature of the spec", "\"a\""];
+    workspace.refuse("gram all.csv --labels a --task regression --spec s.json -o no.gram", words);
+    workspace.refuse("fit all.csv --labels a --task regression --model ridge --spec s.json -o no.model", words);
+    let dropped = "gram all.csv --labels a --drop b --task regression --spec t.json -o no.gram";
+    workspace.succeed("transform all.csv --drop a -o z.npy --features 16 --save-spec t.json");
+    workspace.refuse(dropped, &["--drop", "\"b\""]);
+}
+
 /// Nothing is counted twice, and nothing is added to sums of something else.
 #[test]
 fn sums_that_do_not_belong_together_are_refused() {
@@ -143,6 +158,12 @@ fn sums_that_do_not_belong_together_are_refused() {
     workspace.refuse("merge 0.gram copy.gram -o no.gram", &["copy.csv", "0.gram"]);
     workspace.refuse(&format!("gram part-0.csv copy.csv -o no.gram {sums}"), &["copy.csv", "part-0.csv"]);
     workspace.refuse("fit --from-gram both.gram --model ridge -o m.model --validation 1.gram", &["1.gram", "too"]);
+    // The same rows with labels in a file of their own.
+    let text = String::from_utf8(workspace.read("part-0.csv")).unwrap();
+    let kinds: String = text.lines().map(|line| line.rsplit(',').next().unwrap().to_owned() + "\n").collect();
+    workspace.write("kinds.csv", kinds);
+    workspace.succeed("gram part-0.csv --drop kind --labels kinds.csv --spec s.json -o apart.gram");
+    workspace.refuse("merge 0.gram apart.gram -o no.gram", &["apart.gram", "part-0.csv"]);
     workspace.succeed("transform part-0.csv -o z.npy --labels kind --features 64 --save-spec t.json");
     workspace.succeed("gram part-1.csv -o other.gram --labels kind --spec t.json");
     workspace.refuse("merge 0.gram other.gram -o no.gram", &["--spec"]);

@@ -1,5 +1,7 @@
 //! Scores in double precision, their standard errors, and the ranks that are within these.
 
+use std::collections::BTreeMap;
+
 use argand::Error;
 use rayon::prelude::*;
 
@@ -52,18 +54,17 @@ pub(super) fn variance(selection: &Selection, mut contributions: &[f64]) -> f64 
 /// The most helpful and the most harmful examples of every query.
 type Lists = Vec<[Vec<Ranked>; 2]>;
 
-/// The `top` best of the candidates for every query, helpful and harmful ones.
+/// The lists of all queries, helpful and harmful ones, with standard errors and the ranks that are within them.
 pub(super) fn rank(
     train: &Store,
     selection: &Selection,
     queries: &Queries,
-    best: Vec<[Best; 2]>,
-    top: usize,
+    mut lists: Lists,
     measure: Measure,
     curvature: &mut Curvature<'_>,
 ) -> Result<[Vec<Ranked>; 2], Error> {
     let width = selection.width;
-    let mut lists = best_of(train, selection, queries, best, top, measure)?;
+    let top = lists.first().map_or(0, |lists| lists[0].len());
     let together = blocks::compared_together(width, top);
     for (lists, numbers) in lists.chunks_mut(together).zip(queries.exact.chunks(together * width)) {
         let mut examples: Vec<u64> = lists.iter().flatten().flatten().map(|ranked| ranked.example).collect();
@@ -93,19 +94,24 @@ pub(super) fn rank(
     Ok(result)
 }
 
-/// The candidates with their scores, the best first, without those beyond `top`.
-fn best_of(
+/// The candidates with their scores, the best first, without those beyond `top`; and whether these are the best of all examples. They are if the last of
+/// them is better than the last candidate by four times the largest rounding error of a candidate: no other example can be as good.
+pub(super) fn best_of(
     train: &Store,
     selection: &Selection,
     queries: &Queries,
     best: Vec<[Best; 2]>,
     top: usize,
     measure: Measure,
-) -> Result<Lists, Error> {
+) -> Result<(Lists, bool), Error> {
     let mut wanted: Vec<(u64, usize, usize)> = Vec::new();
+    let mut rounded = BTreeMap::new();
     for (query, lists) in best.into_iter().enumerate() {
         for (list, best) in lists.into_iter().enumerate() {
-            wanted.extend(best.examples().map(|example| (example, query, list)));
+            for (score, example) in best.entries() {
+                wanted.push((example, query, list));
+                rounded.insert((query, list, example), score);
+            }
         }
     }
     wanted.sort_unstable();
@@ -136,12 +142,21 @@ fn best_of(
     for (query, list, ranked) in scored {
         lists[query][list].push(ranked);
     }
-    for (list, sign) in lists.iter_mut().flat_map(|lists| lists.iter_mut().zip([-1.0, 1.0])) {
-        let key = |ranked: &Ranked| sign * ranked.score + 0.0;
-        list.sort_by(|one, other| key(one).total_cmp(&key(other)).then(one.example.cmp(&other.example)));
-        list.truncate(top);
+    let (mut sure, all) = (true, train.examples());
+    for (query, lists) in lists.iter_mut().enumerate() {
+        for ((number, list), sign) in lists.iter_mut().enumerate().zip([1.0, -1.0]) {
+            // Harmful examples are the best of the opposite scores, as `top::take` has them.
+            let key = |ranked: &Ranked| sign * ranked.score + 0.0;
+            list.sort_by(|one, other| key(other).total_cmp(&key(one)).then(one.example.cmp(&other.example)));
+            let found = |ranked: &Ranked| rounded[&(query, number, ranked.example)];
+            let error = list.iter().map(|ranked| (found(ranked) - key(ranked)).abs()).fold(0.0, f64::max);
+            let least = list.iter().map(found).fold(f64::INFINITY, f64::min);
+            let complete = list.len() as u64 == all;
+            list.truncate(top);
+            sure &= complete || list.last().is_some_and(|last| key(last) >= least + 4.0 * error);
+        }
     }
-    Ok(lists)
+    Ok((lists, sure))
 }
 
 /// The numbers of some examples at the places of a selection, row by row.

@@ -25,6 +25,7 @@ mod store;
 mod tests;
 mod top;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -205,7 +206,8 @@ struct Queries {
 
 /// Finds the `top` most helpful and the `top` most harmful examples for every query.
 ///
-/// Scores are sums in f64 over the sketches; candidates are found with products in f32. Neither depends on the number of threads.
+/// Scores are sums in f64 over the sketches; candidates are found with products in f32, and in a second pass with products in f64 where the rounding of those
+/// could hide an example. Neither depends on the number of threads.
 /// The sums G of the training examples are kept beside their store, as `gram-….sums`, with the shards that they count: examples
 /// that are recorded later are added, and changed ones make them new.
 ///
@@ -247,8 +249,14 @@ pub fn attribute(
             let (done, total) = (before * train.examples() + done, total * train.examples());
             progress(Progress { stage: Stage::Scoring, done, total });
         };
-        let best = candidates(train, &selection, &batch, top, options.measure, &mut passes)?;
-        let [mut more, mut less] = bars::rank(train, &selection, &batch, best, top, options.measure, &mut curvature)?;
+        let best = candidates::<f32>(train, &selection, &batch, top, options.measure, &mut passes)?;
+        let (mut lists, sure) = bars::best_of(train, &selection, &batch, best, top, options.measure)?;
+        if !sure {
+            // Rounding decides, as with next to no damping, or examples that are alike.
+            let best = candidates::<f64>(train, &selection, &batch, top, options.measure, &mut passes)?;
+            (lists, _) = bars::best_of(train, &selection, &batch, best, top, options.measure)?;
+        }
+        let [mut more, mut less] = bars::rank(train, &selection, &batch, lists, options.measure, &mut curvature)?;
         helpful.append(&mut more);
         harmful.append(&mut less);
     }
@@ -390,8 +398,7 @@ impl Queries {
             }),
             Measure::Influence => curvature.precondition(&mut exact, progress)?,
         }
-        #[allow(clippy::cast_possible_truncation, reason = "rounds; candidates are scored again in double precision")]
-        let rounded = exact.iter().map(|&number| number as f32).collect();
+        let rounded = exact.iter().copied().map(f32::narrow).collect();
         Ok(Self { exact, rounded, count })
     }
 }
@@ -409,8 +416,51 @@ fn scale<T: Real + std::ops::MulAssign>(rows: &mut [T], factors: &[T]) {
     }
 }
 
+/// A precision in which candidates are found.
+trait Precision: Real + std::ops::MulAssign + Default + Into<f64> {
+    const ONE: Self;
+    /// Numbers of a store in it.
+    fn numbers(stored: &[f32]) -> Cow<'_, [Self]>;
+    /// Those of queries.
+    fn of(queries: &Queries) -> &[Self];
+    fn narrow(number: f64) -> Self;
+}
+
+impl Precision for f32 {
+    const ONE: Self = 1.0;
+
+    fn numbers(stored: &[f32]) -> Cow<'_, [Self]> {
+        stored.into()
+    }
+
+    fn of(queries: &Queries) -> &[Self] {
+        &queries.rounded
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "rounds")]
+    fn narrow(number: f64) -> Self {
+        number as f32
+    }
+}
+
+impl Precision for f64 {
+    const ONE: Self = 1.0;
+
+    fn numbers(stored: &[f32]) -> Cow<'_, [Self]> {
+        stored.iter().map(|&number| number.into()).collect()
+    }
+
+    fn of(queries: &Queries) -> &[Self] {
+        &queries.exact
+    }
+
+    fn narrow(number: f64) -> Self {
+        number
+    }
+}
+
 /// Somewhat more than `top` examples of largest and of smallest score for every query, in one pass over the store.
-fn candidates(
+fn candidates<T: Precision>(
     train: &Store,
     selection: &Selection,
     queries: &Queries,
@@ -422,26 +472,26 @@ fn candidates(
     let rows = blocks::scored_block(columns, queries.count);
     let mut best: Vec<[Best; 2]> = (0..queries.count).map(|_| [Best::new(top), Best::new(top)]).collect();
     let (mut scores, mut done) = (Vec::new(), 0);
-    let left = View::by_rows(&queries.rounded, queries.count, selection.width);
+    let left = View::by_rows(T::of(queries), queries.count, selection.width);
     train.for_each_block(&train.all_shards(), rows, |block| {
         let rows = block.numbers.len() / columns;
-        scores.resize(rows * queries.count, 0.0_f32);
+        scores.resize(rows * queries.count, T::default());
         let chunks = scores.par_chunks_mut(blocks::SCORED_ROWS * queries.count);
         chunks.zip(block.numbers.par_chunks(blocks::SCORED_ROWS * columns)).for_each(|(scores, numbers)| {
             let rows = numbers.len() / columns;
-            let right = View::by_rows(numbers, rows, columns);
+            let wide = T::numbers(numbers);
+            let right = View::by_rows(&wide, rows, columns);
             for (index, (there, places)) in runs.iter().enumerate() {
                 let (left, right) = (left.columns(places.clone()), right.columns(there.clone()).transpose());
                 let out = ViewMut::by_rows(scores, queries.count, rows);
-                if index == 0 { product(out, left, right, 1.0) } else { add_product(out, left, right, 1.0) }
+                if index == 0 { product(out, left, right, T::ONE) } else { add_product(out, left, right, T::ONE) }
             }
             if measure == Measure::Cosine {
-                #[allow(clippy::cast_possible_truncation, reason = "rounds")]
-                let norm = |row| inverse_norm(selection.gather(row).map(f64::from)) as f32;
+                let norm = |row| T::narrow(inverse_norm(selection.gather(row).map(f64::from)));
                 scale(scores, &numbers.chunks_exact(columns).map(norm).collect::<Vec<_>>());
             }
         });
-        let chunks: Vec<&[f32]> = scores.chunks(blocks::SCORED_ROWS * queries.count).collect();
+        let chunks: Vec<&[T]> = scores.chunks(blocks::SCORED_ROWS * queries.count).collect();
         let wrong = best.par_iter_mut().enumerate().filter_map(|(query, best)| {
             let mut first = 0;
             for scores in &chunks {

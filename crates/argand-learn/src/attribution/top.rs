@@ -2,24 +2,24 @@
 
 use std::cmp::Ordering;
 
-/// Candidates beyond those asked for: scores of single precision may have the wrong order at the end of the list.
+/// Candidates beyond those asked for: rounded scores may have the wrong order at the end of the list.
 const SPARE: usize = 8;
 
 /// The examples of largest score; of equal scores, those of smallest number.
 pub(super) struct Best {
     keep: usize,
-    entries: Vec<(f32, u64)>,
+    entries: Vec<(f64, u64)>,
     /// Examples from now on need more.
-    threshold: f32,
+    threshold: f64,
 }
 
 impl Best {
     pub(super) fn new(top: usize) -> Self {
-        Self { keep: top.saturating_add(SPARE), entries: Vec::new(), threshold: f32::NEG_INFINITY }
+        Self { keep: top.saturating_add(SPARE), entries: Vec::new(), threshold: f64::NEG_INFINITY }
     }
 
     /// Examples come in the order of their numbers, so that of equal scores the first ones stay.
-    fn push(&mut self, score: f32, example: u64) {
+    fn push(&mut self, score: f64, example: u64) {
         if score <= self.threshold {
             return;
         }
@@ -31,23 +31,23 @@ impl Best {
         }
     }
 
-    /// The examples, in no order.
-    pub(super) fn examples(mut self) -> impl Iterator<Item = u64> {
+    /// The scores and the examples, in no order.
+    pub(super) fn entries(mut self) -> Vec<(f64, u64)> {
         if self.entries.len() > self.keep {
             self.entries.select_nth_unstable_by(self.keep - 1, order);
             self.entries.truncate(self.keep);
         }
-        self.entries.into_iter().map(|(_, example)| example)
+        self.entries
     }
 }
 
-fn order(one: &(f32, u64), other: &(f32, u64)) -> Ordering {
+fn order(one: &(f64, u64), other: &(f64, u64)) -> Ordering {
     other.0.total_cmp(&one.0).then(one.1.cmp(&other.1))
 }
 
 /// Takes the scores of consecutive examples, for the largest and the smallest of them; or says which is not finite.
-pub(super) fn take([large, small]: &mut [Best; 2], scores: &[f32], first: u64) -> Option<usize> {
-    for (row, &score) in scores.iter().enumerate() {
+pub(super) fn take<T: Copy + Into<f64>>([large, small]: &mut [Best; 2], scores: &[T], first: u64) -> Option<usize> {
+    for (row, score) in scores.iter().map(|&score| score.into()).enumerate() {
         // False for nearly all of them; NaN is never within.
         if !(score <= large.threshold && score >= -small.threshold) {
             if !score.is_finite() {
@@ -73,18 +73,18 @@ mod tests {
             assert_eq!(take(&mut best, scores, 5 + 70 * chunk as u64), None);
         }
         for (best, sign) in best.into_iter().zip([1.0, -1.0]) {
-            let mut all: Vec<(f32, u64)> = scores.iter().map(|score| score * sign).zip(5..).collect();
+            let mut all: Vec<(f64, u64)> = scores.iter().map(|&score| f64::from(score) * sign).zip(5..).collect();
             all.sort_by(order);
-            let mut got: Vec<u64> = best.examples().collect();
+            let mut got: Vec<u64> = best.entries().into_iter().map(|(_, example)| example).collect();
             let mut want: Vec<u64> = all[..3 + SPARE].iter().map(|(_, example)| *example).collect();
             got.sort_unstable();
             want.sort_unstable();
             assert_eq!(got, want);
         }
-        assert_eq!(take(&mut [Best::new(1), Best::new(1)], &[1.0, f32::NAN], 0), Some(1));
+        assert_eq!(take(&mut [Best::new(1), Best::new(1)], &[1.0, f64::NAN], 0), Some(1));
         let mut full = [Best::new(1), Best::new(1)];
         assert_eq!(take(&mut full, &scores, 0), None);
-        assert_eq!(take(&mut full, &[0.0, f32::NEG_INFINITY], 0), Some(1));
-        assert_eq!(take(&mut full, &[0.0, 0.0, f32::NAN], 0), Some(2));
+        assert_eq!(take(&mut full, &[0.0, f64::NEG_INFINITY], 0), Some(1));
+        assert_eq!(take(&mut full, &[0.0, 0.0, f64::NAN], 0), Some(2));
     }
 }

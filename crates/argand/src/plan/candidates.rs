@@ -13,8 +13,9 @@ pub(super) fn candidates(kernel: &Kernel, inputs: &InputDims) -> Vec<Method> {
         _ => Vec::new(),
     };
     let InputDims::Same(_) = inputs else { return methods };
-    // A series of one power is its plain sketch.
-    if (0..=Kernel::MOST_DEGREES).filter(|&degree| kernel.coefficient(degree) > 0.0).nth(1).is_some() {
+    // A polynomial kernel of one power has its plain sketches.
+    let powers = (0..=Kernel::MOST_DEGREES).filter(|&degree| kernel.coefficient(degree) > 0.0).take(2).count();
+    if powers == 2 || kernel.polynomial().is_none() {
         methods.push(Method::Maclaurin(DEFAULT));
     }
     methods.push(Method::Nystrom);
@@ -82,6 +83,8 @@ mod tests {
         assert_eq!(gaussian, ["sorf", "orf", "rff", "maclaurin-ctr-product-srht", "nystrom"]);
         let exponential = names(&Kernel::Exponential { length_scale: 1.0 }, &same);
         assert_eq!(exponential, ["maclaurin-ctr-product-srht", "nystrom"]);
+        let one_power = names(&Kernel::Series { coefficients: vec![0.0, 0.0, 1.0] }, &same);
+        assert_eq!(one_power, ["maclaurin-ctr-product-srht", "nystrom"]);
         // Products of several tables have sketches only.
         let distinct = names(&polynomial(2, 1.0), &InputDims::Distinct(vec![2, 3]));
         assert!(!distinct.iter().any(|name| ["nystrom", "exact"].contains(&name.as_str()) || name.starts_with("mac")));

@@ -83,6 +83,11 @@ impl Plan {
         Ok(())
     }
 
+    /// The candidates that [`Plan::fit_finalists`] has fitted.
+    pub fn finalists(&self) -> impl Iterator<Item = &Candidate> {
+        ranking::finalists(&self.candidates).into_iter().map(|place| &self.candidates[place])
+    }
+
     /// The candidate of a method.
     #[must_use]
     pub fn candidate(&self, method: Method) -> Option<&Candidate> {
@@ -166,7 +171,7 @@ pub enum Step {
 /// the lowest. `step` is called with every step, for a progress bar.
 ///
 /// # Cost
-/// A few seconds for any number of rows: they are sampled.
+/// Seconds for any number of rows: they are sampled. [Fits](Plan::fit_finalists) to labels take longer.
 ///
 /// # Errors
 /// [`Error::Invalid`] naming what is wrong with the request; [`Error::NotFinite`] and [`Error::Invalid`] for tables that do not

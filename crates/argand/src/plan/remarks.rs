@@ -172,6 +172,11 @@ pub(super) fn unmet(time_budget: Option<f64>, candidates: &[Candidate], rejected
         let fastest = candidates.iter().map(Candidate::total_seconds).fold(f64::INFINITY, f64::min);
         return Unmet::Time { budget: time_budget.unwrap_or(f64::INFINITY), fastest };
     }
+    let too_slow =
+        |rejected: &Rejected| if let Reason::TooSlow { seconds } = rejected.reason { Some(seconds) } else { None };
+    if let (Some(budget), Some(fastest)) = (time_budget, rejected.iter().filter_map(too_slow).reduce(f64::min)) {
+        return Unmet::Time { budget, fastest };
+    }
     let overflow = rejected.iter().any(|rejected| matches!(rejected.reason, Reason::Overflow { .. }));
     if overflow { Unmet::Scale } else { Unmet::Goal }
 }

@@ -4,7 +4,7 @@ use super::remarks::Reason;
 use super::scale::has_unit_rows;
 use super::timing::{Clock, Times, Timing};
 use super::{Rejected, Request, Step};
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::fit::{Aim, Fitting, Selection};
 use crate::rows::{Input, OwnedRows};
 use crate::scalar::Scalar;
@@ -103,6 +103,12 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
         // Landmarks at random cost no time, which buys more of them than better ones are worth.
         let fitting = Fitting::default().with_selection(Selection::Uniform).with_aim(aim);
         let fitted = match (&self.others, method) {
+            (Some(others), Method::Nystrom) if features > others.view().rows() => {
+                let (most, all) = (others.view().rows(), self.inputs[0].rows());
+                let expected =
+                    format!("at most {most} landmarks, as errors are measured on the other {} rows", all - most);
+                Err(Error::invalid(Argument::Features, expected, features))
+            }
             (Some(others), Method::Nystrom) => spec.fit_to(&[others.view()], &fitting),
             _ => spec.fit_to(self.inputs, &fitting),
         };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Candidate, Goal, Plan, Reason, Remark, Step, Unmet};
+use super::{Candidate, Goal, Plan, Reason, Remark, Step, Unmet, Validation};
 use crate::theory::Source;
 
 impl fmt::Display for Step {
@@ -154,12 +154,13 @@ impl Plan {
             let mark = if self.recommended == Ok(place) { '*' } else { ' ' };
             let measured = if error.source == Source::ClosedForm { ' ' } else { 'm' };
             let late = if candidate.in_time { ' ' } else { '!' };
+            let below = if error.median_is_measured() { ' ' } else { '<' };
             let validation = candidate.validation.map_or(String::new(), |validation| {
                 format!("   {:.4} +- {:.4}", validation.error, 1.96 * validation.standard_error)
             });
             writeln!(
                 f,
-                "{mark} {:<width$} {:>8}   {:.4}  {:.4} +- {:.4} {measured} {:>9}{late} {:>9} {:>9}   {:>9}{validation}",
+                "{mark} {:<width$} {:>8}  {below}{:.4}  {:.4} +- {:.4} {measured} {:>9}{late} {:>9} {:>9}   {:>9}{validation}",
                 spec.method,
                 spec.features,
                 error.median,
@@ -186,6 +187,9 @@ impl Plan {
             f,
             "\nError: relative, of the whole kernel matrix; the median over sketches, and the root mean square with a 95 % interval."
         )?;
+        if self.candidates.iter().any(|candidate| !candidate.error.median_is_measured()) {
+            writeln!(f, "<: the median was not measured, as the sketch is large; it is below the root mean square")?;
+        }
         if let Some(rows) = rows_behind(true) {
             writeln!(f, "From the closed form on {rows} random rows")?;
         }
@@ -199,13 +203,10 @@ impl Plan {
             self.rows,
             if late { " ! over the budget." } else { "" },
         )?;
-        let mut judged = self.candidates.iter().filter_map(|candidate| candidate.validation);
-        if let Some(first) = judged.next() {
-            let fewest = judged.map(|of| of.training_rows).fold(first.training_rows, usize::min);
+        if let Some(Validation { training_rows, rows, .. }) = self.candidates.iter().find_map(|of| of.validation) {
             writeln!(
                 f,
-                "Validation: the best of every kind, fitted to {fewest} rows or more and judged on {} others, with a 95 % interval.",
-                first.rows
+                "Validation: the best of every kind, fitted to {training_rows} rows and judged on {rows} others, with a 95 % interval.",
             )?;
         }
         Ok(())
@@ -296,7 +297,7 @@ Recommended: ctr-product-srht with 256 features, the fastest within 5 % of the l
         let text = plan.to_string();
         assert!(text.contains("  memory   validation error\n"), "{text}");
         assert!(text.contains("  68.2 kB   0.0312 +- 0.0020\n"), "{text}");
-        assert!(text.contains("fitted to 4096 rows or more and judged on 5904 others"), "{text}");
+        assert!(text.contains("fitted to 4096 rows and judged on 5904 others"), "{text}");
         assert!(text.contains("the lowest median error within 200 s."), "{text}");
         plan.recommended = Ok(1);
         assert!(plan.to_string().contains("chain-ctr-product-srht with 256 features, the lowest validation error"));

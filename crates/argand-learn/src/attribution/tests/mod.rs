@@ -402,6 +402,32 @@ fn equal_scores_are_in_the_order_of_examples() {
     }
 }
 
+/// With fewer examples than numbers and next to no damping, (G + λI)⁻¹φ' is nearly all in directions that no example has: rounding in single precision is larger
+/// than the scores.
+#[test]
+fn rounding_hides_no_example() {
+    let (folder, columns, count) = (Folder::new("rounding"), 96, 60);
+    let layers = [layer("one", columns, None)];
+    describe(&folder.join("train"), &layers);
+    shard(&folder.join("train"), 0, &numbers(count * columns, 3), columns);
+    describe(&folder.join("queries"), &layers);
+    shard(&folder.join("queries"), 0, &numbers(4 * columns, 4), columns);
+    let options = Options { damping: Damping::Multiple(1e-9), ..Options::default() };
+    let scores = run(&folder, 5, &options).unwrap();
+    let [train, queries] = open(&folder);
+    let (all, _) = score_matrix(&train, &queries, &options, &mut |_| ()).unwrap();
+    for (query, all) in all.chunks_exact(count).enumerate() {
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by(|&one, &other| all[other].total_cmp(&all[one]));
+        let of = |list: &[Ranked]| -> Vec<usize> {
+            list[5 * query..][..5].iter().map(|ranked| usize::try_from(ranked.example).unwrap()).collect()
+        };
+        assert_eq!(of(&scores.helpful), order[..5], "query {query}");
+        let harmful: Vec<usize> = order.iter().rev().take(5).copied().collect();
+        assert_eq!(of(&scores.harmful), harmful, "query {query}");
+    }
+}
+
 /// The files of sums in a folder, and their bytes.
 fn sums(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
