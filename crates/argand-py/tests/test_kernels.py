@@ -25,6 +25,7 @@ SKETCHES = [
     argand.DotProductSketch([1.0, 0.5, 0.25], n_components=20),
     argand.NystromSketch(n_components=20),
     argand.NystromSketch("poly", n_components=20, selection="uniform"),
+    argand.NystromSketch("exponential", n_components=20),
 ]
 
 
@@ -107,8 +108,10 @@ def test_files_pickles_and_sparse_rows(sketch, rows, tmp_path):
     loaded = type(sketch).load(tmp_path / "spec.json")
     np.testing.assert_array_equal(loaded.transform(rows), Z)
     np.testing.assert_allclose(loaded.kernel(rows), fitted.kernel(rows), rtol=1e-6)
-    with pytest.raises(ValueError, match="spec: "):
-        argand.SphericalSketch.load(tmp_path / "spec.json")
+    for other in (argand.SphericalSketch, argand.PolynomialSketch, argand.TensorProductSketch):
+        if not (other is argand.PolynomialSketch and "poly" in str(sketch)):
+            with pytest.raises(ValueError, match="spec: "):
+                other.load(tmp_path / "spec.json")
 
 
 def test_expected_errors(rows):
@@ -116,6 +119,39 @@ def test_expected_errors(rows):
     expected = sketch.expected_error(rows)
     errors = [relative_error(clone(sketch).set_params(random_state=seed), rows) for seed in range(200)]
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "sketch",
+    [
+        argand.GaussianSketch(gamma="scale"),
+        argand.GaussianSketch(gamma="scale", method="auto"),
+        argand.DotProductSketch(),
+        argand.NystromSketch("exponential", n_components=20),
+        argand.PolynomialSketch(),
+        argand.SphericalSketch(),
+        argand.TensorProductSketch(),
+    ],
+    ids=str,
+)
+def test_expected_errors_change_nothing(sketch, rows):
+    fresh = clone(sketch).set_params(random_state=0)
+    before = dict(vars(fresh))
+    fresh.expected_error(rows)
+    fresh.kernel(rows)
+    assert vars(fresh) == before
+    fitted = fresh.fit(rows)
+    before, spec, K = dict(vars(fitted)), fitted.spec, fitted.kernel(rows)
+    # Rows in other units would have another scale.
+    wide = 3 * rows
+    error = fitted.expected_error(wide)
+    assert vars(fitted) == before and fitted.spec == spec
+    np.testing.assert_array_equal(fitted.kernel(rows), K)
+    with pytest.raises(ValueError, match=r"has 5 features, but|expected tables with|expected 6 columns"):
+        fitted.expected_error(rows[:, :5])
+    if isinstance(sketch, argand.GaussianSketch):
+        same = argand.GaussianSketch(gamma=fitted.gamma_, method=fitted.method_, aim="learning")
+        assert error == pytest.approx(same.expected_error(wide)) != fresh.set_params().fit(wide).expected_error(wide)
 
 
 def test_a_method_is_chosen_for_the_rows(rows):
@@ -137,6 +173,53 @@ def test_a_method_is_chosen_for_the_rows(rows):
         assert odd.fit_transform(rows_of).shape == (300, asked)
     # Too few rows to compare.
     assert argand.GaussianSketch(method="auto", n_components=8).fit(rows[:3]).method_ == "sorf"
+
+
+def test_scales_of_rows_far_from_the_origin_or_large():
+    """1 / (n_features * X.var()), as in scikit-learn, whatever the mean, the units and the type of the rows."""
+    rng = np.random.default_rng(0)
+    gamma = lambda X: argand.GaussianSketch("scale", random_state=0).fit(X).gamma_
+    times = 1.7e9 + rng.uniform(0, 30, (1000, 1))
+    assert gamma(times) == 1 / times.var()
+    assert gamma(sp.csr_array(times)) == pytest.approx(1 / times.var(), rel=1e-9)
+    large = (1e25 * rng.normal(size=(200, 3)) * (rng.random((200, 3)) < 0.5)).astype(np.float32)
+    expected = 1 / (3 * large.astype(np.float64).var())
+    assert gamma(large) == gamma(large.astype(np.float64)) == pytest.approx(expected)
+    assert gamma(sp.csr_array(large)) == pytest.approx(expected)
+    twice = sp.csr_array((np.ones(4), [0, 0, 1, 1], [0, 2, 4]), (2, 2))
+    assert gamma(twice) == pytest.approx(1 / (2 * twice.toarray().var()))
+    assert gamma(np.full((5, 2), 1.7e9)) == gamma(sp.csr_array((5, 2))) == 1.0
+    norm = argand.DotProductSketch(random_state=0).fit(sp.csr_array(large)).length_scale_
+    assert norm == pytest.approx(np.sqrt(np.square(large, dtype=np.float64).sum(axis=1).mean()))
+    for X in (1e200 * rng.normal(size=(50, 3)), sp.csr_array(1e200 * np.eye(5)), 1e-120 * rng.normal(size=(50, 3))):
+        with pytest.raises(ValueError, match=r"X: expected n_features \* X.var\(\) from"):
+            gamma(X)
+        with pytest.raises(ValueError, match="X: expected a mean norm of rows"):
+            argand.DotProductSketch(n_components=8).fit(X)
+
+
+def test_files_do_not_say_how_landmarks_were_selected(rows, tmp_path):
+    path = tmp_path / "spec.json"
+    for sketch in (argand.NystromSketch, lambda **keywords: argand.GaussianSketch(method="nystrom", **keywords)):
+        fitted = sketch(selection="leverage", n_components=8, random_state=0).fit(rows)
+        fitted.save(path)
+        loaded = type(fitted).load(path)
+        assert loaded.get_params()["selection"] is None
+        # A fit needs one.
+        again, pivoted = clone(loaded).fit(rows), clone(loaded).set_params(selection="pivoted").fit(rows)
+        assert again.spec == pivoted.spec != loaded.spec
+
+
+def test_a_kernel_that_is_infinite(rows):
+    wide = 20 * rows
+    with pytest.raises(ValueError, match=r"kernel fits into float64, got exp\(.*or use a smaller gamma"):
+        argand.NystromSketch("exponential", gamma=1.0, n_components=8, random_state=0).fit(wide)
+    with pytest.raises(ValueError, match=r"kernel fits into float64, got exp\(.*or use a larger length_scale"):
+        argand.DotProductSketch(length_scale=1.0, method="nystrom", n_components=8, random_state=0).fit(wide)
+    with pytest.raises(ValueError, match="kernel fits into float64"):
+        argand.NystromSketch("exponential", gamma=1.0, n_components=8).expected_error(wide)
+    sketch = argand.NystromSketch("exponential", n_components=8, random_state=0).fit(wide)
+    assert sketch.gamma_ == pytest.approx(argand.DotProductSketch(random_state=0).fit(wide).length_scale_ ** -2)
 
 
 def test_models_and_pipelines():
@@ -184,6 +267,12 @@ def test_better_landmarks_than_at_random():
         (argand.DotProductSketch([]), "coefficients: expected 1 to 65 numbers"),
         (argand.DotProductSketch(np.ones(70)), "coefficients"),
         (argand.DotProductSketch(length_scale=0.0), "length_scale"),
+        (argand.GaussianSketch(length_scale=1e-300), "length_scale: expected a number from 1e-100"),
+        (argand.GaussianSketch(length_scale=1e300), "length_scale: expected a number from 1e-100"),
+        (argand.GaussianSketch(gamma=1e-300), "gamma: expected a number from 1e-199 .*got 1e-300"),
+        (argand.NystromSketch(gamma=1e300), "gamma: expected a number from 1e-199"),
+        (argand.NystromSketch("poly", gamma=-1.0), "gamma: expected"),
+        (argand.NystromSketch("series"), "coefficients: expected numbers, one for every power"),
         (argand.NystromSketch("sine"), "kernel_type: expected rbf"),
         (argand.NystromSketch(gamma=np.nan), "gamma"),
         (argand.PolynomialSketch(method="exact"), "n_components: expected 21, all monomials"),

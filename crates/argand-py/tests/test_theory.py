@@ -1,6 +1,7 @@
 """Theory and plans."""
 
 import re
+import warnings
 
 import argand
 import numpy as np
@@ -102,7 +103,46 @@ def test_matrices(X):
         (lambda x: argand.plan(x, x[:, 0] * np.nan, n_components=10), ValueError, "y: expected labels, got NaN"),
         (lambda x: argand.plan(x, np.ones(60, int), n_components=10), ValueError, "two classes"),
         (lambda x: argand.plan(x, kernel="gaussian", n_components=10), TypeError, "length_scale: expected for"),
-        (lambda x: argand.plan(x, length_scale=1.0, n_components=10), TypeError, "length_scale: expected only"),
+        (
+            lambda x: argand.plan(x, length_scale=1.0, n_components=10),
+            ValueError,
+            "length_scale: expected only for a gauss",
+        ),
+        (lambda x: argand.plan(x, kernel="gaussian", degree=3, n_components=10), ValueError, "degree: expected only"),
+        (lambda x: argand.plan(x, kernel="exponential", gamma=1, n_components=10), ValueError, "gamma: expected only"),
+        (lambda x: argand.plan(x, kernel="series", coef0=0, n_components=10), ValueError, "coef0: expected only"),
+        (
+            lambda x: argand.plan(x, coefficients=[1], n_components=10),
+            ValueError,
+            "coefficients: expected only for a s",
+        ),
+        (
+            lambda x: argand.plan(x, kernel="gaussian", gamma=1.0, length_scale=1.0, n_components=10),
+            ValueError,
+            "gamma: expected either this or length_scale",
+        ),
+        (
+            lambda x: argand.plan(x, kernel="gaussian", gamma=0, n_components=10),
+            ValueError,
+            "gamma: expected a positive",
+        ),
+        (lambda x: argand.plan(x, kernel="series", n_components=10), ValueError, "coefficients: expected numbers"),
+        (lambda x: argand.plan(x, kernel=["series"], n_components=10), TypeError, "kernel: expected a string"),
+        (lambda x: argand.plan(x, x[:, 0], task="fit", n_components=10), ValueError, "task: expected auto, class"),
+        (lambda x: argand.plan(x, task="regression", n_components=10), ValueError, "y: expected labels for task"),
+        (
+            lambda x: argand.plan(x, ["a", "b"] * 30, task="regression", n_components=10),
+            ValueError,
+            'y: expected numbers for task="regression", got strings',
+        ),
+        (
+            lambda x: argand.plan(x, x[:, 0], task="classification", n_components=10),
+            ValueError,
+            "y: expected classes for task",
+        ),
+        (lambda x: argand.plan(x, np.array([None, "a"] * 30), n_components=10), ValueError, "got NoneType and str"),
+        (lambda x: argand.plan(x, np.array([1, "a"] * 30, object), n_components=10), ValueError, "got int and str"),
+        (lambda x: argand.plan(x, np.array([1, np.nan] * 30, object), n_components=10), ValueError, "labels, got NaN"),
         (lambda x: argand.plan(x, kernel="sine", n_components=10), ValueError, "kernel: expected polynomial"),
         (lambda x: argand.plan(x, time_budget=-1.0), ValueError, "time_budget: expected a positive"),
         (lambda x: argand.plan(x, n_components=10, rows=0), ValueError, "rows: expected at least 1"),
@@ -199,6 +239,43 @@ def test_labels_decide(labels):
     sums = next(c for c in plan.candidates if c.method.startswith("maclaurin"))
     # Both aims were tried.
     assert sums.sketch().aim == sums.spec["maclaurin"].get("aim", "kernel")
+
+
+def test_whole_numbers_are_classes_or_numbers():
+    rng = np.random.default_rng(0)
+    X = rng.random((400, 3))
+    prices = (1e6 * X[:, 0]).astype(int)
+    keywords = {"n_components": 8, "random_state": 0, "methods": ["product-srht"], "coef0": 1.0}
+    with pytest.warns(UserWarning, match="y: took .* different whole numbers for classes; say task="):
+        as_classes = argand.plan(X, prices, **keywords)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        said = argand.plan(X, prices, task="classification", **keywords)
+        numbers = argand.plan(X, prices, task="regression", **keywords)
+        objects = argand.plan(X, prices.astype(object), task="regression", **keywords)
+        several = argand.plan(X, prices[:, None] * [1, 2], task="regression", **keywords)
+        argand.plan(X, prices % 40, **keywords)
+    errors = [p.candidates[0].validation.error for p in (as_classes, said, numbers, objects, several)]
+    assert errors[0] == errors[1] > 0.9 and errors[2] == errors[3] < 0.5 and errors[4] == pytest.approx(errors[2])
+
+
+def test_plans_for_gamma_are_those_for_its_length_scale(X):
+    keywords = {"kernel": "gaussian", "n_components": 32, "random_state": 0, "methods": ["rff", "nystrom"]}
+
+    def scale(**kernel):
+        plan = argand.plan(X, **kernel, **keywords)
+        return {candidate.spec["kernel"]["length_scale"] for candidate in plan.candidates}
+
+    assert scale(gamma=0.125) == scale(length_scale=2.0) == {2.0}
+    assert scale(gamma="scale").pop() == pytest.approx((0.5 * 12 * X.var()) ** 0.5)
+
+
+def test_landmarks_of_a_constant_kernel(X):
+    plan = argand.plan(X, degree=3, gamma=0.0, coef0=1.0, n_components=4, random_state=0, methods=["nystrom"])
+    for candidate in plan.candidates:
+        sketch = candidate.sketch()
+        Z = sketch.fit_transform(X)
+        np.testing.assert_allclose(Z @ Z.T, np.ones((60, 60)), rtol=1e-4)
 
 
 def test_a_plan_that_fails(X):

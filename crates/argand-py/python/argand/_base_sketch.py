@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import tempfile
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -66,7 +68,7 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _fit_spec(self, spec: str, table: Any) -> str:
         """A spec, fitted to rows if its method looks at them."""
-        return fit_spec(spec, table, self.n_jobs, getattr(self, "selection", "pivoted"), getattr(self, "aim", "kernel"))
+        return fit_spec(spec, table, self.n_jobs, getattr(self, "selection", None), getattr(self, "aim", "kernel"))
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None):
@@ -93,10 +95,27 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         tables_of = self._gpu_tables if on_gpu else self._dask_tables if is_dask(X) else self._tables
         tables = tables_of(X, reset=True)
         seed = seed_of(self.random_state)
+        self._look_at(tables[0])
         self._adopt(_argand.Sketch(self._make_spec(tables, seed)))
         if not on_gpu:
-            self._sketch.draw(bool(common_precision(tables) == np.float32), threads_of(self.n_jobs))
+            with self._explaining(tables[0]):
+                self._sketch.draw(bool(common_precision(tables) == np.float32), threads_of(self.n_jobs))
         return self
+
+    def _look_at(self, table: Any) -> None:
+        """Set the attributes that the kernel takes from the rows."""
+
+    def _explaining(self, table: Any) -> AbstractContextManager[None]:
+        """Say in errors what it is about the rows that the compiled part does not see."""
+        return nullcontext()
+
+    def _with_kernel(self, table: Any) -> Any:
+        """The sketch with the kernel of its fit or, before one, a copy with the kernel that a fit would take."""
+        if self.__sklearn_is_fitted__():
+            return self
+        sketch = copy.copy(self)
+        sketch._look_at(table)
+        return sketch
 
     def _is_distinct(self) -> bool:
         return False
@@ -255,12 +274,13 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
         The error is :math:`\\sqrt{E ||ZZ^T - K||_F^2} / ||K||_F`, the root mean square over sketches; a typical sketch
         is better. It comes from the closed form of the variance where one is known; otherwise it is measured on
-        sketches of some rows.
+        sketches of some rows. A fitted sketch keeps its kernel, and is not changed; what its method looks for in rows,
+        shares of features or landmarks, is that of X.
 
         Parameters
         ----------
         X : as in transform
-            More than 4096 rows are sampled at random.
+            More than 4096 rows are sampled at random. After fit, with the columns of the fit.
         return_std : bool, default=False
             Whether to return the standard error of the prediction as well. It is 0 for closed forms on up to 2048 rows.
 
@@ -272,14 +292,22 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             Only with ``return_std``.
         """
         tables = self._sample_tables(X)
-        spec = self._make_spec(tables, 0)
+        sketch = self._with_kernel(tables[0])
+        spec = sketch._make_spec(tables, 0)
         population, chosen = tables[0].shape[0], sampled(tables, None, 0, 0)[0]
         arrays = [native(table, common_precision(chosen)) for table in chosen]
-        error, std, _ = _argand.expected_error(spec, arrays, population, threads_of(self.n_jobs))
+        with sketch._explaining(tables[0]):
+            error, std, _ = _argand.expected_error(spec, arrays, population, threads_of(self.n_jobs))
         return (error, std) if return_std else error
 
     def _sample_tables(self, X: Any) -> list[Any]:
-        return [check_table(X)]
+        return [self._sample_table(X)]
+
+    def _sample_table(self, X: Any) -> Any:
+        """A checked table, after fit with the columns of the fit."""
+        if not self.__sklearn_is_fitted__():
+            return check_table(X)
+        return check_table(X, partial(validate_data, self, reset=False))
 
     @property
     def spec(self) -> str:
@@ -326,6 +354,18 @@ class BaseSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """An unfitted estimator with the parameters of a spec."""
         raise NotImplementedError
 
+    @staticmethod
+    def _kernel_of(spec: dict[str, Any], *names: str) -> dict[str, Any]:
+        """The kernel of a spec, if it has one of these names."""
+        kernel = spec.get("kernel", {"name": "polynomial"})
+        if kernel["name"] not in names:
+            product = "TensorProductSketch" if isinstance(spec["input_dim"], list) else "PolynomialSketch"
+            able = {"polynomial": product, "gaussian": "GaussianSketch"}.get(kernel["name"], "DotProductSketch")
+            raise ValueError(
+                f"spec: expected a kernel that is {' or '.join(names)}, got {kernel['name']}; {able} can load it"
+            )
+        return kernel
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_sketch")
 
@@ -350,7 +390,7 @@ def make_spec(dims: list[int], distinct: bool, n_components: Any, seed: int, par
     return spec
 
 
-def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str = "pivoted", aim: str = "kernel") -> str:
+def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str | None = None, aim: str = "kernel") -> str:
     """The JSON of a spec, fitted to rows if its method looks at them.
 
     Landmarks are different rows: there may be fewer than asked for.
@@ -360,7 +400,8 @@ def fit_spec(spec: str, table: Any, n_jobs: Any, selection: str = "pivoted", aim
         return spec
     asked = parts["features"]
     array = some_rows(table, max(SAMPLED_ROWS, 4 * asked), parts["seed"])
-    fitted = _argand.fit_spec(spec, array, text("selection", selection), text("aim", aim), threads_of(n_jobs))
+    selection = "pivoted" if selection is None else text("selection", selection)
+    fitted = _argand.fit_spec(spec, array, selection, text("aim", aim), threads_of(n_jobs))
     found = json.loads(fitted)["features"]
     if found < asked:
         warnings.warn(
@@ -393,12 +434,58 @@ def aim_of(spec: dict[str, Any]) -> str:
     return spec.get("maclaurin", {}).get("aim", "kernel")
 
 
-def moments(table: Any) -> tuple[float, float]:
-    """The mean of all numbers of a table, and that of their squares."""
-    if isinstance(table, (np.ndarray, sp.sparray, sp.spmatrix)):
-        squares = table.multiply(table) if sp.issparse(table) else np.square(table, dtype=np.float64)
-        return float(table.mean(dtype=np.float64)), float(squares.mean())
-    return table.moments()
+def in_memory(table: Any) -> bool:
+    """Whether a checked table is an array or a sparse matrix, rather than one of Dask."""
+    return isinstance(table, np.ndarray) or sp.issparse(table)
+
+
+def mean_square(table: Any) -> float:
+    """The mean of the squares of all numbers of a table; infinite, if it is too large."""
+    if not in_memory(table):
+        return table.moments()[1]
+    with np.errstate(over="ignore"):
+        squares = np.square(stored_numbers(table) if sp.issparse(table) else table, dtype=np.float64)
+        return float(squares.sum() / (float(table.shape[0]) * table.shape[1]))
+
+
+def variance(table: Any) -> float:
+    """The variance of all numbers of a table; infinite, if it is too large.
+
+    It is about the mean: of the mean square less the square of the mean, nothing may be left.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(table, np.ndarray):
+            found = np.var(table, dtype=np.float64)
+        elif sp.issparse(table):
+            stored, numbers = stored_numbers(table), float(table.shape[0]) * table.shape[1]
+            mean = stored.sum() / numbers
+            found = (np.square(stored - mean).sum() + (numbers - len(stored)) * mean**2) / numbers
+        else:
+            found = variance_of_blocks(table)
+    return float(np.inf if np.isnan(found) else found)
+
+
+def variance_of_blocks(table: Any) -> np.float64:
+    """As ``variance``, for a table of Dask."""
+    mean, square = map(np.float64, table.moments())
+    if square - mean**2 > 1e-6 * square:
+        return square - mean**2
+    # Too little is left: a second look, at what the mean leaves.
+    mean, square = map(np.float64, type(table)(table.array.map_blocks(less, mean, dtype=np.float64)).moments())
+    return square - mean**2
+
+
+def less(block: Any, mean: np.float64) -> Any:
+    """The numbers of a block less their mean."""
+    return (block.toarray() if sp.issparse(block) else block) - mean
+
+
+def stored_numbers(table: Any) -> np.ndarray:
+    """The numbers that a sparse table stores, as float64."""
+    table = table.astype(np.float64)
+    # Numbers at the same place are one.
+    table.sum_duplicates()
+    return table.data
 
 
 def check_out(out: Any, shape: tuple[int, int], dtype: np.dtype) -> None:

@@ -5,14 +5,22 @@ Pickles name this module, so public classes stay here.
 
 from __future__ import annotations
 
-import json
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from sklearn.metrics.pairwise import linear_kernel, polynomial_kernel, rbf_kernel
+from sklearn.utils.extmath import row_norms
 
+from . import _argand
 from ._arguments import check_table, integer, number, text
-from ._base_sketch import BaseSketch, aim_of, choose_spec, make_spec, moments
+from ._base_sketch import BaseSketch, aim_of, choose_spec, in_memory, make_spec, mean_square, variance
+
+# The length scales that the compiled part takes, and gammas that give such ones.
+LENGTH_SCALES = 1e-100, 1e100
+GAMMAS = 1e-199, 1e199
 
 
 class KernelSketch(BaseSketch):
@@ -26,13 +34,30 @@ class KernelSketch(BaseSketch):
         return {"method": text("method", self.method), "craft_dim": 32768}
 
     def _make_spec(self, tables: list[Any], seed: int) -> str:
-        self._look_at(tables[0])
         parameters = {**self._parameters(1), **self._kernel_parameters(tables[0].shape[1])}
         spec = make_spec([tables[0].shape[1]], False, self.n_components, seed, parameters)
         return self._fit_spec(spec, tables[0])
 
-    def _look_at(self, table: Any) -> None:
-        """Find out what the kernel takes from the rows."""
+    @contextmanager
+    def _explaining(self, table: Any) -> Iterator[None]:
+        try:
+            yield
+        except ValueError:
+            self._check_exponents(table)
+            raise
+
+    def _check_exponents(self, table: Any) -> None:
+        """Refuse rows whose exponential kernel is infinite: the compiled part finds its matrix singular."""
+        kernel = self._kernel_parameters(table.shape[1])
+        if kernel.get("exponential", False) and in_memory(table):
+            with np.errstate(over="ignore"):
+                largest = float(np.max(row_norms(table.astype(np.float64), squared=True))) / kernel["length_scale"] ** 2
+            if largest > np.log(np.finfo(np.float64).max):
+                width = "a smaller gamma" if hasattr(self, "gamma") else "a larger length_scale"
+                raise ValueError(
+                    f"X: expected rows whose kernel fits into float64, got exp({largest:.4g}); scale the rows, "
+                    f"or use {width}"
+                )
 
     def kernel(self, X: Any, Y: Any = None) -> np.ndarray:
         """The exact kernel matrix that features approximate.
@@ -48,9 +73,7 @@ class KernelSketch(BaseSketch):
         K : ndarray of shape (n_samples, m_samples)
         """
         X, Y = check_table(X), None if Y is None else check_table(Y, name="Y")
-        if not self.__sklearn_is_fitted__():
-            self._look_at(X)
-        kernel = self._kernel_parameters(X.shape[1])
+        kernel = self._with_kernel(X)._kernel_parameters(X.shape[1])
         if "length_scale" in kernel and not kernel.get("exponential", False):
             return rbf_kernel(X, Y, gamma=0.5 / kernel["length_scale"] ** 2)
         if "degree" in kernel:
@@ -59,14 +82,6 @@ class KernelSketch(BaseSketch):
         if "length_scale" in kernel:
             return np.exp(inner / kernel["length_scale"] ** 2)
         return np.polynomial.polynomial.polyval(inner, kernel["coefficients"])
-
-    @classmethod
-    def _kernel_of(cls, spec: dict[str, Any], *names: str) -> dict[str, Any]:
-        """The kernel of a spec, if it has one of these names."""
-        kernel = spec.get("kernel", {"name": "polynomial"})
-        if kernel["name"] not in names:
-            raise ValueError(f"spec: expected a kernel that is {' or '.join(names)}, got {kernel['name']}")
-        return kernel
 
 
 class GaussianSketch(KernelSketch):
@@ -90,8 +105,8 @@ class GaussianSketch(KernelSketch):
         ``nystrom`` (kernels with rows of X; most accurate for few features, and slow). ``auto`` is ``sorf`` or
         ``maclaurin-ctr-product-srht`` with ``aim="learning"``, whichever should learn better from rows like X: it has
         the lower risk for targets of a Gaussian process with this kernel. :attr:`method_` says which.
-    selection : {"pivoted", "leverage", "uniform"}, default="pivoted"
-        How ``nystrom`` selects its landmarks.
+    selection : {"pivoted", "leverage", "uniform"} or None, default="pivoted"
+        How ``nystrom`` selects its landmarks, as in :class:`NystromSketch`.
     aim : {"kernel", "learning"}, default="kernel"
         What ``maclaurin-`` methods share their features for: the lowest error of the kernel matrix, or of the
         predictions of a model on the features.
@@ -153,23 +168,36 @@ class GaussianSketch(KernelSketch):
     def _fit_spec(self, spec: str, table: Any) -> str:
         # Fewer rows would not tell.
         if self.method == "auto" and getattr(table, "rows", table.shape[0]) >= 4:
-            spec = choose_spec(spec, table, self.n_components, self.n_jobs)
-        else:
-            spec = super()._fit_spec(spec, table)
-        self.method_ = json.loads(spec)["method"]
-        return spec
+            return choose_spec(spec, table, self.n_components, self.n_jobs)
+        return super()._fit_spec(spec, table)
+
+    def _adopt(self, sketch: _argand.Sketch) -> None:
+        super()._adopt(sketch)
+        self.method_ = self._method
+
+    def _with_kernel(self, table: Any) -> Any:
+        sketch = super()._with_kernel(table)
+        if sketch is self and self.method == "auto":
+            # The method is that of the fit, too.
+            sketch = copy.copy(self)
+            sketch.method, sketch.aim = self.method_, "learning"
+        return sketch
 
     def _look_at(self, table: Any) -> None:
         if self.length_scale is not None:
-            self.gamma_ = 0.5 / positive("length_scale", self.length_scale) ** 2
+            self.gamma_ = 0.5 / within("length_scale", self.length_scale, LENGTH_SCALES) ** 2
         elif isinstance(self.gamma, str):
             if self.gamma != "scale":
                 raise ValueError(f'gamma: expected a positive number or "scale", got {self.gamma!r}')
-            mean, mean_square = moments(table)
-            variance = mean_square - mean**2
-            self.gamma_ = 1 / (table.shape[1] * variance) if variance > 0 else 1.0
+            spread = table.shape[1] * variance(table)
+            if spread and not GAMMAS[0] <= spread <= GAMMAS[1]:
+                raise ValueError(
+                    f'X: expected n_features * X.var() from {GAMMAS[0]:g} to {GAMMAS[1]:g} for gamma="scale", '
+                    f"got {spread:.4g}; scale the rows"
+                )
+            self.gamma_ = 1 / spread if spread else 1.0
         else:
-            self.gamma_ = positive("gamma", self.gamma)
+            self.gamma_ = within("gamma", self.gamma, GAMMAS)
 
     def _kernel_parameters(self, columns: int) -> dict[str, Any]:
         return {"length_scale": (0.5 / self.gamma_) ** 0.5}
@@ -181,10 +209,11 @@ class GaussianSketch(KernelSketch):
             length_scale=scale,
             n_components=spec["features"],
             method=spec["method"],
+            selection=None if spec["method"] == "nystrom" else "pivoted",
             aim=aim_of(spec),
             random_state=spec["seed"],
         )
-        loaded.gamma_, loaded.method_ = 0.5 / scale**2, spec["method"]
+        loaded.gamma_ = 0.5 / scale**2
         return loaded
 
 
@@ -259,7 +288,7 @@ class DotProductSketch(KernelSketch):
         if self.length_scale is not None:
             self.length_scale_ = positive("length_scale", self.length_scale)
         elif self.coefficients is None:
-            self.length_scale_ = (moments(table)[1] * table.shape[1]) ** 0.5 or 1.0
+            self.length_scale_ = mean_norm(table)
 
     def _kernel_parameters(self, columns: int) -> dict[str, Any]:
         if self.coefficients is None:
@@ -294,7 +323,8 @@ class NystromSketch(KernelSketch):
         ``exp(-gamma * |x - y|²)``, ``(gamma <x, y> + coef0) ** degree``, ``exp(gamma <x, y>)``, or the sum of
         ``coefficients[n] * <x, y>**n``.
     gamma : float, default=None
-        None is ``1 / n_features``.
+        None is ``1 / n_features``, and for the exponential kernel 1 over the mean square of the norms of the rows in
+        fit, as in :class:`DotProductSketch`. Positive; that of the polynomial kernel may be 0.
     coef0 : float, default=1
         Constant of the polynomial kernel.
     degree : int, default=3
@@ -304,8 +334,10 @@ class NystromSketch(KernelSketch):
     n_components : int, default=100
         The number of landmarks, and of features. If X has fewer different rows, there are as many as those, with a
         warning.
-    selection : {"pivoted", "leverage", "uniform"}, default="pivoted"
+    selection : {"pivoted", "leverage", "uniform"} or None, default="pivoted"
         How landmarks are selected: by randomly pivoted Cholesky, by estimated ridge leverage scores, or at random.
+        None, which a fit takes for "pivoted", is that of loaded sketches: files have the landmarks, and do not say how
+        they were selected.
     random_state : int, RandomState, Generator or None, default=None
         An integer is the seed itself.
     n_jobs : int or None, default=None
@@ -315,6 +347,8 @@ class NystromSketch(KernelSketch):
     ----------
     seed_ : int
         The seed used.
+    gamma_ : float
+        The gamma used, except for a series.
     spec : str
         The fitted sketch as JSON, with the landmarks.
     n_features_in_ : int
@@ -360,19 +394,31 @@ class NystromSketch(KernelSketch):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    def _look_at(self, table: Any) -> None:
+        vars(self).pop("gamma_", None)
+        if self.kernel_type == "series":
+            return
+        if self.gamma is not None:
+            self.gamma_ = number("gamma", self.gamma)
+            if self.kernel_type != "poly":
+                within("gamma", self.gamma, GAMMAS)
+        elif self.kernel_type == "exponential":
+            self.gamma_ = mean_norm(table) ** -2
+        else:
+            self.gamma_ = 1 / table.shape[1]
+
     def _kernel_parameters(self, columns: int) -> dict[str, Any]:
-        gamma = 1 / columns if self.gamma is None else positive("gamma", self.gamma)
         match self.kernel_type:
             case "rbf":
-                return {"length_scale": (0.5 / gamma) ** 0.5}
+                return {"length_scale": (0.5 / self.gamma_) ** 0.5}
             case "poly":
                 return {
                     "degree": integer("degree", self.degree),
-                    "gamma": gamma,
+                    "gamma": self.gamma_,
                     "coef0": number("coef0", self.coef0),
                 }
             case "exponential":
-                return {"length_scale": gamma**-0.5, "exponential": True}
+                return {"length_scale": self.gamma_**-0.5, "exponential": True}
             case "series":
                 return {"coefficients": numbers("coefficients", self.coefficients)}
         raise ValueError(f"kernel_type: expected rbf, poly, exponential or series, got {self.kernel_type!r}")
@@ -389,12 +435,16 @@ class NystromSketch(KernelSketch):
             "series": lambda: {"coefficients": kernel["coefficients"]},
         }[kernel["name"]]()
         names = {"polynomial": "poly", "gaussian": "rbf"}
-        return cls(
+        loaded = cls(
             names.get(kernel["name"], kernel["name"]),
             n_components=spec["features"],
+            selection=None,
             random_state=spec["seed"],
             **parameters,
         )
+        if "gamma" in parameters:
+            loaded.gamma_ = parameters["gamma"]
+        return loaded
 
 
 def positive(name: str, value: Any) -> float:
@@ -405,8 +455,29 @@ def positive(name: str, value: Any) -> float:
     return checked
 
 
+def within(name: str, value: Any, limits: tuple[float, float]) -> float:
+    """A positive number within limits."""
+    checked = positive(name, value)
+    if not limits[0] <= checked <= limits[1]:
+        raise ValueError(f"{name}: expected a number from {limits[0]:g} to {limits[1]:g}, got {value}")
+    return checked
+
+
+def mean_norm(table: Any) -> float:
+    """The root mean square of the norms of rows, as a length scale: 1 for rows of zeros."""
+    norm = (mean_square(table) * table.shape[1]) ** 0.5 or 1.0
+    if not LENGTH_SCALES[0] <= norm <= LENGTH_SCALES[1]:
+        raise ValueError(
+            f"X: expected a mean norm of rows from {LENGTH_SCALES[0]:g} to {LENGTH_SCALES[1]:g} as the length scale, "
+            f"got {norm:.4g}; scale the rows"
+        )
+    return norm
+
+
 def numbers(name: str, values: Any) -> list[float]:
     """A list of real numbers."""
+    if values is None:
+        raise ValueError(f"{name}: expected numbers, one for every power from 0 on, got None")
     try:
         return [number(name, value) for value in np.asarray(values, dtype=np.float64).ravel().tolist()]
     except (TypeError, ValueError):

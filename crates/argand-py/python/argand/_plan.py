@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,14 @@ from ._sketches import PolynomialSketch, TensorProductSketch
 
 # The most rows with labels that candidates are fitted to and judged by.
 LABELLED_ROWS = 16384
+
+# The parameters of each kernel.
+KERNELS = {
+    "polynomial": ("degree", "gamma", "coef0"),
+    "gaussian": ("gamma", "length_scale"),
+    "exponential": ("length_scale",),
+    "series": ("coefficients",),
+}
 
 
 @dataclass(frozen=True)
@@ -210,10 +220,11 @@ def plan(
     X: Any,
     y: Any = None,
     *,
+    task: str = "auto",
     kernel: str = "polynomial",
     degree: int | None = None,
-    gamma: float = 1.0,
-    coef0: float = 0.0,
+    gamma: float | str | None = None,
+    coef0: float | None = None,
     length_scale: float | None = None,
     coefficients: Any = None,
     target_error: float | None = None,
@@ -238,14 +249,21 @@ def plan(
     X : array-like or sparse matrix of shape (n_samples, n_features), or a list of them
         The rows to sketch; a list has one table per factor of a tensor product.
     y : array-like of shape (n_samples,) or (n_samples, n_targets), default=None
-        Labels: classes, or numbers with a fraction or in several columns.
+        Labels: classes or numbers, as ``task`` says.
+    task : {"auto", "classification", "regression"}, default="auto"
+        What a model learns from the labels. "auto" takes numbers with a fraction, or in several columns, for numbers
+        and all others for classes; it warns where whole numbers are more than 100 different ones and more than a tenth
+        of the rows.
     kernel : {"polynomial", "gaussian", "exponential", "series"}, default="polynomial"
         ``(gamma <x, y> + coef0) ** degree``, ``exp(-|x - y|² / (2 length_scale²))``, ``exp(<x, y> / length_scale²)``,
-        or the sum of ``coefficients[n] * <x, y>**n``.
+        or the sum of ``coefficients[n] * <x, y>**n``. A parameter of another kernel is an error.
     degree : int, default=None
         Degree of a polynomial kernel. The default is 2 for one table, and the number of tables for a list.
-    gamma, coef0 : float, default=1.0 and 0.0
-        The other parameters of a polynomial kernel.
+    gamma : float or "scale", default=None
+        Factor of a polynomial kernel, by default 1, or the inverse width of a gaussian one instead of
+        ``length_scale``, as in :class:`GaussianSketch`.
+    coef0 : float, default=None
+        Constant of a polynomial kernel, by default 0.
     length_scale : float, default=None
         The width of a gaussian or exponential kernel.
     coefficients : array-like of shape (n_powers,), default=None
@@ -295,9 +313,13 @@ def plan(
         raise TypeError("plan: expected target_error, n_components or time_budget")
     if isinstance(methods, str):
         raise TypeError(f"methods: expected a list of names, got {methods!r}")
+    if task not in ("auto", "classification", "regression"):
+        raise ValueError(f"task: expected auto, classification or regression, got {task!r}")
+    if task != "auto" and y is None:
+        raise ValueError(f"y: expected labels for task={task!r}, got None")
     if rows is not None and integer("rows", rows) < 1:
         raise ValueError(f"rows: expected at least 1, got {rows}")
-    labels = None if y is None else check_labels(y, tables[0].shape[0])
+    labels = None if y is None else check_labels(y, tables[0].shape[0], task)
     seed = seed_of(random_state)
     chosen, labels = sampled(tables, labels, seed, LABELLED_ROWS)
     dims = [table.shape[1] for table in tables]
@@ -308,7 +330,18 @@ def plan(
         method="gaussian" if kernel == "polynomial" else "nystrom",
         craft_dim=32768,
         seed=seed,
-        **kernel_parameters(kernel, degree, gamma, coef0, length_scale, coefficients, len(tables) if distinct else 2),
+        **kernel_parameters(
+            kernel,
+            tables,
+            {
+                "degree": degree,
+                "gamma": gamma,
+                "coef0": coef0,
+                "length_scale": length_scale,
+                "coefficients": coefficients,
+            },
+            len(tables) if distinct else 2,
+        ),
     )
     found = _argand.plan(
         [native(table, common_precision(chosen)) for table in chosen],
@@ -327,42 +360,67 @@ def plan(
     return Plan(*found)
 
 
-def kernel_parameters(
-    kernel: str,
-    degree: int | None,
-    gamma: float,
-    coef0: float,
-    length_scale: float | None,
-    coefficients: Any,
-    factors: int,
-) -> dict[str, Any]:
+def kernel_parameters(kernel: str, tables: list[Any], given: dict[str, Any], factors: int) -> dict[str, Any]:
     """The kernel, as keywords of a spec."""
-    if kernel in ("gaussian", "exponential"):
-        if length_scale is None:
-            raise TypeError(f"length_scale: expected for the {kernel} kernel")
-        return {"length_scale": positive("length_scale", length_scale), "exponential": kernel == "exponential"}
-    if length_scale is not None:
-        raise TypeError(f"length_scale: expected only for a gaussian or exponential kernel, got {kernel!r}")
-    if kernel == "series":
-        return {"coefficients": numbers("coefficients", coefficients)}
-    if kernel != "polynomial":
+    if text("kernel", kernel) not in KERNELS:
         raise ValueError(f"kernel: expected polynomial, gaussian, exponential or series, got {kernel!r}")
-    return {
-        "degree": integer("degree", factors if degree is None else degree),
-        "gamma": number("gamma", gamma),
-        "coef0": number("coef0", coef0),
-    }
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in given:
+        if name not in KERNELS[kernel]:
+            kernels = " or ".join(other for other, names in KERNELS.items() if name in names)
+            raise ValueError(f"{name}: expected only for a {kernels} kernel, got kernel={kernel!r}")
+    if kernel == "series":
+        return {"coefficients": numbers("coefficients", given.get("coefficients"))}
+    if kernel == "polynomial":
+        return {
+            "degree": integer("degree", given.get("degree", factors)),
+            "gamma": number("gamma", given.get("gamma", 1.0)),
+            "coef0": number("coef0", given.get("coef0", 0.0)),
+        }
+    if "gamma" in given and "length_scale" in given:
+        raise ValueError("gamma: expected either this or length_scale")
+    if "gamma" in given:
+        return GaussianSketch(given["gamma"])._with_kernel(tables[0])._kernel_parameters(tables[0].shape[1])
+    if "length_scale" not in given:
+        instead = ", or gamma" if kernel == "gaussian" else ""
+        raise TypeError(f"length_scale: expected for the {kernel} kernel{instead}")
+    return {"length_scale": positive("length_scale", given["length_scale"]), "exponential": kernel == "exponential"}
 
 
-def check_labels(y: Any, rows: int) -> np.ndarray:
+def check_labels(y: Any, rows: int, task: str) -> np.ndarray:
     """Classes as numbers from 0 on, or a table of numbers."""
     labels = np.asarray(y)
+    if labels.dtype == object and all(isinstance(label, Real) for label in labels.flat):
+        labels = labels.astype(np.float64)
     if labels.shape[:1] != (rows,):
         raise ValueError(f"y: expected {rows} labels, one for each row of X, got the shape {labels.shape}")
     if labels.dtype.kind in "fc" and not np.isfinite(labels).all():
         raise ValueError("y: expected labels, got NaN or infinity")
-    if type_of_target(labels, input_name="y").startswith("continuous"):
+    if task == "regression" and labels.dtype.kind not in "biuf":
+        raise ValueError(f'y: expected numbers for task="regression", got {kinds_of(labels)}')
+    try:
+        continuous = type_of_target(labels, input_name="y").startswith("continuous")
+        classes, places = np.unique(labels.ravel(), return_inverse=True)
+    except TypeError:
+        raise ValueError(f"y: expected labels that are all strings or all numbers, got {kinds_of(labels)}") from None
+    if continuous and task == "classification":
+        raise ValueError('y: expected classes for task="classification", got numbers with a fraction')
+    if continuous or task == "regression":
         return np.ascontiguousarray(labels.reshape(rows, -1), np.float64)
     if labels.size != rows:
         raise ValueError(f"y: expected one class for each row of X, got the shape {labels.shape}")
-    return np.unique(labels.ravel(), return_inverse=True)[1].astype(np.uint32)
+    if task == "auto" and labels.dtype.kind in "iuf" and len(classes) > max(100, rows / 10):
+        warnings.warn(
+            f'y: took {len(classes)} different whole numbers for classes; say task="regression" if they are numbers to '
+            'predict, or task="classification" if not',
+            UserWarning,
+            stacklevel=3,
+        )
+    return places.astype(np.uint32)
+
+
+def kinds_of(labels: np.ndarray) -> str:
+    """The types of labels, in words."""
+    if labels.dtype == object:
+        return " and ".join(sorted({type(label).__name__ for label in labels.flat}))
+    return "strings" if labels.dtype.kind == "U" else str(labels.dtype)

@@ -122,6 +122,7 @@ class PolynomialSketch(BaseSketch):
     def _from_spec(cls, spec: dict[str, Any]) -> PolynomialSketch:
         if isinstance(spec["input_dim"], list):
             raise ValueError("spec: describes a product of several tables; TensorProductSketch can load it")
+        cls._kernel_of(spec, "polynomial")
         return cls(
             spec["degree"],
             gamma=spec["gamma"],
@@ -436,7 +437,7 @@ class SphericalSketch(BaseSketch):
         return features
 
     def _sample_tables(self, X: Any) -> list[Any]:
-        return [unit_rows(check_table(X))]
+        return [unit_rows(self._sample_table(X))]
 
     @classmethod
     def _from_spec(cls, spec: dict[str, Any]) -> SphericalSketch:

@@ -411,7 +411,10 @@ mod tests {
         assert_eq!(long.best().unwrap().spec.method, Method::Exact, "without any error: {long}");
         // No time at all is said so.
         let none = within(10.0);
-        assert!(none.candidates.is_empty() && none.recommended == Err(Unmet::Goal), "{none}");
+        assert!(
+            none.candidates.is_empty() && matches!(none.recommended, Err(Unmet::Time { budget: 10.0, .. })),
+            "{none}"
+        );
         assert!(none.rejected.iter().all(|rejected| matches!(rejected.reason, Reason::TooSlow { .. })));
     }
 
