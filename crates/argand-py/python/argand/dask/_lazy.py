@@ -13,6 +13,7 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
+from dask.layers import ArrayBlockIdDep
 
 from .. import _argand
 from .._arguments import threads_of
@@ -28,9 +29,12 @@ def call_on_blocks(estimator: Any, method: str, X: Any, row_shape: tuple[int, ..
     tables = [aligned(table, first.chunks[0], f"X[{i}]", "the first table") for i, table in enumerate(tables)]
     # Features are dense, whatever the rows are.
     kind = first._meta if is_on_gpu(first._meta) else np.empty(0)
-    return da.map_blocks(
+    return da.blockwise(
         _call,
-        *tables,
+        "ij"[: 1 + len(row_shape)],
+        ArrayBlockIdDep(first.chunks[:1]),
+        "i",
+        *(part for table in tables for part in (table, "ij")),
         shipped=ship(estimator),
         method=method,
         keywords=keywords,
@@ -39,14 +43,15 @@ def call_on_blocks(estimator: Any, method: str, X: Any, row_shape: tuple[int, ..
         empty=(row_shape, dtype),
         on_gpu=is_on_gpu(first._meta),
         dtype=dtype,
-        chunks=(first.chunks[0], *((columns,) for columns in row_shape)),
-        drop_axis=None if row_shape else 1,
+        adjust_chunks={"j": row_shape},
+        align_arrays=False,
         meta=np.empty_like(kind, shape=(0,) * (1 + len(row_shape)), dtype=dtype),
         token=method,
     )
 
 
 def _call(
+    block_id: tuple[int],
     *blocks: Any,
     shipped: bytes,
     method: str,
@@ -55,13 +60,19 @@ def _call(
     several: bool,
     empty: tuple[tuple[int, ...], Any],
     on_gpu: bool,
-    block_id: tuple[int, ...] = (0,),
 ) -> Any:
+    row_shape, dtype = empty
+    if not row_shape:
+        # Dask gives lists of all blocks of some rows, of which there is one.
+        blocks = tuple(block for (block,) in blocks)
     with naming_block(block_id[0]):
         for block, expected in zip(blocks, types):
             check_block(block, expected, on_gpu)
-        if not blocks[0].shape[0]:
-            row_shape, dtype = empty
+        rows = blocks[0].shape[0]
+        for i, block in enumerate(blocks):
+            if block.shape[0] != rows:
+                raise ValueError(f"X[{i}]: expected {rows} rows, as the first table, got {block.shape[0]}")
+        if not rows:
             return np.empty_like(blocks[0] if on_gpu else np.empty(0), shape=(0, *row_shape), dtype=dtype)
         return getattr(unpack(shipped), method)(list(blocks) if several else blocks[0], **keywords)
 

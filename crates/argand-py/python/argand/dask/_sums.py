@@ -14,6 +14,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+import scipy.sparse as sp
 from dask.base import tokenize
 from dask.core import get_dependencies
 from dask.delayed import Delayed
@@ -55,11 +56,15 @@ def labels_of(y: Any) -> da.Array:
         if dask.is_dask_collection(y):
             raise TypeError(f"y: expected a Dask array, series or data frame, got {type(y).__name__}")
         y = da.from_array(np.asarray(y), chunks=-1)
-    if y.ndim not in (1, 2):
-        raise ValueError(f"y: expected 1 or 2 dimensions, got {y.ndim}")
+    _check_dimensions(y)
     if y.ndim == 2 and np.isnan(y.shape[1]):
         raise ValueError("y: expected a known number of columns; see dask.array.Array.compute_chunk_sizes")
     return y.rechunk({1: -1}) if y.ndim == 2 and y.numblocks[1] > 1 else y
+
+
+def _check_dimensions(y: Any) -> None:
+    if y.ndim not in (1, 2):
+        raise ValueError(f"y: expected 1 or 2 dimensions, got {y.ndim}")
 
 
 def _values(partition: Any) -> np.ndarray:
@@ -86,10 +91,10 @@ def pairs_of(X: Any, y: Any) -> da.Array:
     if any(map(np.isnan, rows)) and not dask.is_dask_collection(y):
         raise TypeError("y: expected a Dask array, series or data frame, as X does not know the rows of its blocks")
     labels = aligned(labels, rows, "y", "X")
-    index, meta = "ik"[: labels.ndim], _no_pairs(table.dtype)
-    return da.blockwise(
-        _pair, "i", table, "ij", labels, index, dtype=meta.dtype, meta=meta, concatenate=True, align_arrays=False
-    )
+    meta = _no_pairs(table.dtype)
+    # The result has all dimensions: along others, Dask puts blocks together, whatever they are.
+    result, index = "ijk"[: 1 + labels.ndim], "ik"[: labels.ndim]
+    return da.blockwise(_pair, result, table, "ij", labels, index, dtype=meta.dtype, meta=meta, align_arrays=False)
 
 
 def _no_pairs(dtype: np.dtype) -> np.ndarray:
@@ -111,15 +116,25 @@ def classes_of(labels: da.Array) -> np.ndarray:
     found = {number: some for number, some in enumerate(found) if len(some)}
     first = next(iter(found.values()), np.empty(0))
     for number, some in found.items():
-        # NumPy would make text of the numbers.
-        if isinstance(some[0], str) != isinstance(first[0], str):
-            raise ValueError(f"block {number}: y: expected classes of one type, got {first[0]!r} and {some[0]!r}")
+        # NumPy would make text of numbers, and one float64 of two integers.
+        if some.dtype.kind != first.dtype.kind or not _have_order(first[0], some[0]):
+            kinds = " and ".join(type(label).__name__ for label in (first[0], some[0]))
+            raise ValueError(f"block {number}: y: expected classes of one type, got {kinds}")
     return np.unique(np.concatenate([first, *found.values()]))
+
+
+def _have_order(label: Any, other: Any) -> bool:
+    """Whether labels can be sorted: those in arrays of objects may be anything."""
+    try:
+        return bool(label <= other or other <= label)
+    except TypeError:
+        return False
 
 
 @dask.delayed
 def _classes(block: Any, number: int) -> np.ndarray:
     with naming_block(number):
+        block = _labels_of_block(block)
         try:
             return np.unique(_complete(block))
         except TypeError:
@@ -127,7 +142,15 @@ def _classes(block: Any, number: int) -> np.ndarray:
             raise ValueError(f"y: expected classes of one type, got {' and '.join(kinds)}") from None
 
 
-def _complete(labels: Any) -> Any:
+def _labels_of_block(block: Any) -> np.ndarray:
+    """A block of targets as an array."""
+    if not hasattr(block, "dtype") or sp.issparse(block):
+        raise TypeError(f"y: expected an array of NumPy, got {type(block).__name__}")
+    _check_dimensions(block)
+    return np.asarray(block)
+
+
+def _complete(labels: np.ndarray) -> np.ndarray:
     """Labels, if none is missing or infinite."""
     if labels.dtype.kind == "f":
         missing = np.argwhere(~np.isfinite(labels))
@@ -180,6 +203,7 @@ def _add_block(
     model, (x, y) = unpack(shipped), block
     with naming_block(number):
         check_block(x, dtype, on_gpu=False)
+        y = _labels_of_block(y)
         if y.shape[0] != x.shape[0]:
             raise ValueError(f"y: expected {x.shape[0]} rows, as X, got {y.shape[0]}")
         if not x.shape[0]:

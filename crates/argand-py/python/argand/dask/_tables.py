@@ -43,7 +43,10 @@ class DaskTable:
     def lengths(self) -> list[int]:
         """The rows of every block."""
         known = self.array.chunks[0]
-        return list(dask.compute(*map(_length, self.blocks)) if any(map(np.isnan, known)) else known)
+        if not any(map(np.isnan, known)):
+            return list(known)
+        on_gpu = is_on_gpu(self.array._meta)
+        return list(dask.compute(*(_length(block, i, self.dtype, on_gpu) for i, block in enumerate(self.blocks))))
 
     @property
     def blocks(self) -> list[Any]:
@@ -79,7 +82,7 @@ class DaskTable:
             if low < high
         ]
         taken = dask.compute(*taken)
-        return sp.vstack(taken, "csr") if sp.issparse(taken[0]) else np.concatenate(taken)
+        return sp.vstack(taken, "csr") if any(map(sp.issparse, taken)) else np.concatenate(taken)
 
     def moments(self) -> tuple[float, float]:
         """The mean of all numbers and that of their squares."""
@@ -91,7 +94,9 @@ class DaskTable:
 
 
 @dask.delayed
-def _length(block: Any) -> int:
+def _length(block: Any, number: int, dtype: np.dtype, on_gpu: bool) -> int:
+    with naming_block(number):
+        check_block(block, dtype, on_gpu)
     return block.shape[0]
 
 
@@ -142,7 +147,8 @@ def naming_block(number: int) -> Iterator[None]:
 
 def is_frame(X: Any) -> bool:
     """Whether a collection is a data frame or a series."""
-    return hasattr(X, "map_partitions") and hasattr(X, "_meta")
+    # Scalars and indices of data frames have partitions, too.
+    return hasattr(X, "map_partitions") and hasattr(getattr(X, "_meta", None), "dtypes")
 
 
 def as_array(X: Any, name: str = "X") -> da.Array:
@@ -179,15 +185,21 @@ def expected_columns(X: Any, name: str = "X") -> dict[str, Any]:
     for column, dtype in X._meta.dtypes.items():
         if not is_numeric_dtype(dtype) or dtype.kind == "c":
             raise NotNumbersError(f"{name}: expected numbers, got {dtype} in the column {column!r}")
-    dtype = np.dtype(np.float32 if set(types.values()) == {"float32"} else np.float64)
+    # As scikit-learn has it for columns in memory.
+    dtype = np.dtype(np.float32 if _common_type(np.bool_, types) == np.float32 else np.float64)
     return {"name": name, "types": types, "dtype": dtype}
 
 
 def in_single_precision(expected: dict[str, Any]) -> dict[str, Any]:
     """Expected columns whose numbers become float32, if all of them are the same in it: half the memory."""
+    return {**expected, "dtype": _common_type(np.float32, expected["types"])}
+
+
+def _common_type(least: Any, types: dict[str, str]) -> np.dtype:
+    """The type of NumPy that holds numbers of the least type and all columns."""
     # Names of pandas' own types (Int8, say), are no names for NumPy.
-    kinds = [np.dtype(kind) if kind in np.sctypeDict else np.float64 for kind in set(expected["types"].values())]
-    return {**expected, "dtype": np.result_type(np.float32, *kinds)}
+    kinds = [np.dtype(kind) if kind in np.sctypeDict else np.float64 for kind in set(types.values())]
+    return np.result_type(least, *kinds)
 
 
 def numbers(partition: Any, name: str, types: dict[str, str], dtype: np.dtype, partition_info: Any = None) -> Any:
