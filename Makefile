@@ -17,7 +17,7 @@ TARGET = $(shell $(CARGO) metadata --format-version 1 --no-deps | $(PYTHON) -c '
 SITE := target/site
 # Crates in the order of their dependencies.
 CRATES := argand-fft argand-linalg argand-figure argand argand-cuda argand-learn argand-paper argand-cli
-TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py tests/test_attribution_store.py
+TORCH_TESTS := tests/test_gpu.py tests/test_torch.py tests/test_torch_layers.py tests/test_attribution_store.py tests/test_attribution_recording.py
 
 .PHONY: demo install install-python install-cli data docs test-docs test-packages test test-rust test-kernels test-python test-torch test-cluster test-gpu sanitize-gpu test-slow soundness deny fuzz kernels bench-gpu wheel bench bench-python bench-scale front study instructions figures paper clean
 

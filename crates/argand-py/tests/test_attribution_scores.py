@@ -148,3 +148,26 @@ def test_pages_show_texts_and_images(stores, tmp_path):
         with pytest.raises(ValueError, match=message):
             found.page(tmp_path / "other.html", train_examples=wrong)
     assert sorted(file.name for file in tmp_path.glob("*.html*")) == ["page.html"]
+
+
+def test_pages_name_what_they_cannot_show(stores, tmp_path):
+    found = attribute(*stores[:2], top=3)
+    path = tmp_path / "page.html"
+    for keywords, message in (
+        ({"train_examples": (str(number) for number in range(60))}, "train_examples: expected a sequence .* generator"),
+        ({"query_labels": 5}, "query_labels: expected a sequence with an item for each example, got int"),
+        ({"train_labels": "labels.txt"}, "train_labels: expected a sequence with an item for each example, got str"),
+        ({"train_labels": np.array(5)}, "train_labels: expected a sequence"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            found.page(path, **keywords)
+    for keywords in ({"train_examples": ["\ud800"] * 60}, {"train_labels": ["\ud800"] * 60}):
+        with pytest.raises(
+            ValueError, match=rf"{next(iter(keywords))}: example [0-9]+ is not Unicode text: surrogates"
+        ):
+            found.page(path, **keywords)
+    for place, kind in ((tmp_path, IsADirectoryError), (tmp_path / "nowhere/page.html", FileNotFoundError)):
+        with pytest.raises(kind) as error:
+            found.page(place)
+        assert error.value.filename == str(place) and "partial" not in str(error.value)
+    assert not list(tmp_path.glob("*.html")) and not list(tmp_path.glob(".argand*"))

@@ -1,5 +1,7 @@
 """The variance of sketched inner products of gradients: beside the paper's for rank one, and beside simulation."""
 
+import tracemalloc
+
 import argand
 import numpy as np
 import pytest
@@ -75,3 +77,16 @@ def test_bad_input_is_named():
     ]:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_a_long_side_costs_no_square_of_it(factors):
+    matrices = np.einsum("nti,nto->nio", *factors)
+    for method in METHODS:
+        turned = gradient_variance(matrices.transpose(0, 2, 1), 8, method)
+        np.testing.assert_allclose(turned, gradient_variance(matrices, 8, method), rtol=1e-9)
+    words = np.random.default_rng(0).standard_normal((4, 3000, 5))
+    tracemalloc.start()
+    gradient_variance(words, 8)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 * words.nbytes

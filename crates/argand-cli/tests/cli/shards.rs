@@ -159,11 +159,13 @@ fn sums_that_do_not_belong_together_are_refused() {
     workspace.refuse(&format!("gram part-0.csv copy.csv -o no.gram {sums}"), &["copy.csv", "part-0.csv"]);
     workspace.refuse("fit --from-gram both.gram --model ridge -o m.model --validation 1.gram", &["1.gram", "too"]);
     // The same rows with labels in a file of their own.
-    let text = String::from_utf8(workspace.read("part-0.csv")).unwrap();
-    let kinds: String = text.lines().map(|line| line.rsplit(',').next().unwrap().to_owned() + "\n").collect();
-    workspace.write("kinds.csv", kinds);
-    workspace.succeed("gram part-0.csv --drop kind --labels kinds.csv --spec s.json -o apart.gram");
-    workspace.refuse("merge 0.gram apart.gram -o no.gram", &["apart.gram", "part-0.csv"]);
+    let rows: String = (0..30).map(|row| format!("{},{},{}\n", row % 7, row % 5, ["a", "b"][row % 2])).collect();
+    let kinds: String = (0..30).map(|row| format!("{}\n", ["a", "b"][row % 2])).collect();
+    workspace.write("own.csv", "x,y,kind\n".to_owned() + &rows);
+    workspace.write("kinds.csv", "kind\n".to_owned() + &kinds);
+    workspace.succeed(&format!("gram own.csv -o own.gram {sums}"));
+    workspace.succeed("gram own.csv --drop kind --labels kinds.csv --spec s.json -o apart.gram");
+    workspace.refuse("merge own.gram apart.gram -o no.gram", &["apart.gram", "own.csv"]);
     workspace.succeed("transform part-0.csv -o z.npy --labels kind --features 64 --save-spec t.json");
     workspace.succeed("gram part-1.csv -o other.gram --labels kind --spec t.json");
     workspace.refuse("merge 0.gram other.gram -o no.gram", &["--spec"]);

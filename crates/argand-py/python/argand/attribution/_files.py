@@ -2,6 +2,9 @@
 
 A shard is an NPY file of float32 numbers, a row for every example, named by the number of its first one, and a JSON
 file with its number of rows and its CRC-32. The JSON file appears last: without it a shard is unfinished and ignored.
+
+Both files are first written under names that readers ignore, ``.argand-shard-….npy`` and ``.argand-shard-….json``; with
+the second, the shard counts. Whoever locks the folder next puts it in its place if its process was killed before.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ STORE = "store.json"
 # Names of shards have twelve digits.
 MOST_EXAMPLES = 10**12
 _SHARD = re.compile(r"shard-(\d{12})\.json")
+_PENDING = ".argand-"
 
 
 class Shard(NamedTuple):
@@ -48,6 +52,16 @@ class Shard(NamedTuple):
 
     def path(self, kind: str = "npy") -> Path:
         return shard_path(self.folder, self.first, kind)
+
+    def pending(self, kind: str) -> Path:
+        """Its name until it is put in its place."""
+        path = self.path(kind)
+        return path.with_name(_PENDING + path.name)
+
+    def remove(self) -> None:
+        # Without its description it does not count.
+        self.path("json").unlink()
+        self.path().unlink()
 
     def read(self, width: int) -> np.ndarray:
         """Its numbers, checked; they stay in the file until they are used."""
@@ -124,7 +138,10 @@ def check_same(expected: dict[str, Any], found: dict[str, Any], where: Path) -> 
     if list(layers[0]) != list(layers[1]):
         raise ValueError(f"{where}: was recorded with its layers in another order; use another folder")
     if expected["model"] != found["model"]:
-        raise ValueError(f"{where}: was recorded with other weights of the model; load those, or use another folder")
+        raise ValueError(
+            f"{where}: was recorded with other weights of the model, or in another mode (after eval(), buffers count, "
+            "too); load those, or use another folder"
+        )
 
 
 def _short(value: Any) -> str:
@@ -136,20 +153,25 @@ def create(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
     """Describe a new store, or check that an existing one is the same; returns what its file says."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / STORE).exists():
-        text = json.dumps(description, indent=1) + "\n"
-        with alone(folder), temporary(folder) as path:
-            path.write_bytes(text.encode())
-            # Unlike a rename, it leaves a file alone that another process made in the meantime.
-            try:
-                os.link(path, folder / STORE)
-            except FileExistsError:
-                pass
-            except OSError:
-                # There are file systems without links.
-                path.replace(folder / STORE)
+        with alone(folder):
+            _describe(folder, description)
     found = read_description(folder)
     check_same(description, found, folder / STORE)
     return found
+
+
+def _describe(folder: Path, description: dict[str, Any]) -> None:
+    text = json.dumps(description, indent=1) + "\n"
+    with temporary(folder) as path:
+        path.write_bytes(text.encode())
+        # Unlike a rename, it leaves a file alone that another process made in the meantime.
+        try:
+            os.link(path, folder / STORE)
+        except FileExistsError:
+            pass
+        except OSError:
+            # There are file systems without links.
+            path.replace(folder / STORE)
 
 
 def shards_of(folder: Path) -> list[Shard]:
@@ -179,7 +201,10 @@ def shards_of(folder: Path) -> list[Shard]:
 
 
 def write_shard(folder: Path, first: int, rows: np.ndarray) -> Shard:
-    """Write examples, in place of the same shard with fewer of them if there is one."""
+    """Write examples, in place of the shard that begins with the same one if there is one.
+
+    Whenever the process is killed, there is the old shard or the new one, at the latest when somebody is :func:`alone`.
+    """
     head = io.BytesIO()
     rows = np.ascontiguousarray(rows, "<f4")
     np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": rows.shape})
@@ -189,19 +214,31 @@ def write_shard(folder: Path, first: int, rows: np.ndarray) -> Shard:
             file.write(head.getvalue())
             file.write(rows)
             _sync(file)
-        # From here on the shard is unfinished.
-        shard.path("json").unlink(missing_ok=True)
-        path.replace(shard.path())
-    _finish(shard)
+        path.replace(shard.pending("npy"))
+    _publish(shard)
     return shard
 
 
-def _finish(shard: Shard) -> None:
+def _publish(shard: Shard) -> None:
+    """Describe a shard whose numbers are pending, and put it in its place."""
     with temporary(shard.folder) as path:
         with path.open("w") as file:
             json.dump({"first": shard.first, "rows": shard.rows, "crc32": shard.crc32}, file)
             _sync(file)
-        path.replace(shard.path("json"))
+        # From here on the new shard counts.
+        path.replace(shard.pending("json"))
+    _settle(shard.folder)
+
+
+def _settle(folder: Path) -> None:
+    """Put shards in their place that are described, but pending."""
+    for entry in folder.glob(f"{_PENDING}shard-*.json"):
+        table, final = entry.with_suffix(".npy"), entry.with_name(entry.name.removeprefix(_PENDING))
+        if table.exists():
+            # Readers ignore numbers without a description, and refuse those with another one.
+            final.unlink(missing_ok=True)
+            table.replace(final.with_suffix(".npy"))
+        entry.replace(final)
 
 
 def _sync(file: Any) -> None:
@@ -213,16 +250,23 @@ def _sync(file: Any) -> None:
 def alone(folder: Path) -> Iterator[None]:
     """Lets one process at a time look at the shards of a folder and write some; a process that is killed lets go."""
     if fcntl is None:
+        _settle(folder)
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
         # There are file systems without locks.
+        locked = False
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
-            # Nobody else writes: these are of processes that were killed.
-            for left in folder.glob(".argand-*.partial"):
-                left.unlink(missing_ok=True)
+            locked = True
+        _settle(folder)
+        if locked:
+            # Nobody else writes: these are of processes that were killed. A folder to read from may be read-only.
+            with contextlib.suppress(OSError):
+                for kind in ("*.partial", "shard-*.npy"):
+                    for left in folder.glob(_PENDING + kind):
+                        left.unlink(missing_ok=True)
         yield
     finally:
         os.close(handle)
@@ -235,7 +279,7 @@ class temporary:
         self.folder = folder
 
     def __enter__(self) -> Path:
-        handle, name = tempfile.mkstemp(".partial", ".argand-", self.folder)
+        handle, name = tempfile.mkstemp(".partial", _PENDING, self.folder)
         os.close(handle)
         self.path = Path(name)
         # As other files are, not private as temporary ones.
@@ -253,7 +297,8 @@ def merge(into: str | os.PathLike[str], *stores: str | os.PathLike[str]) -> int:
 
     All must have the same layers, sketches and model, and no example may be in two of them. Shards are checked and
     linked, or copied to another file system; the stores stay as they are, and a merge that was interrupted may be
-    repeated. Whatever the order of stores with the same ``shard_rows``, the result is the same.
+    repeated. Whatever the order of stores with the same ``shard_rows``, the result is the same. Of a store that is
+    being recorded, it takes the shards of the moment; the recording waits when it has some to write.
 
     Parameters
     ----------
@@ -272,6 +317,25 @@ def merge(into: str | os.PathLike[str], *stores: str | os.PathLike[str]) -> int:
         raise ValueError("stores: expected at least one store to merge, got none")
     target = Path(into)
     descriptions = [read_description(folder) for folder in folders]
+    made = not target.exists()
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        places = {(folder.stat().st_dev, folder.stat().st_ino): folder for folder in (target, *folders)}
+        with contextlib.ExitStack() as locks:
+            # Always in the same order, so that two merges do not wait for each other.
+            for place in sorted(places):
+                locks.enter_context(alone(places[place]))
+            return _gather(target, folders, descriptions)
+    except BaseException:
+        if made:
+            # Unless there is something in it.
+            with contextlib.suppress(OSError):
+                target.rmdir()
+        raise
+
+
+def _gather(target: Path, folders: list[Path], descriptions: list[dict[str, Any]]) -> int:
+    """Check the shards of several stores and link them in one, whose folder is there; all are locked."""
     known = [read_description(target)] if (target / STORE).exists() else []
     for folder, description in zip(folders, descriptions):
         check_same((known or descriptions)[0], description, folder / STORE)
@@ -289,16 +353,15 @@ def merge(into: str | os.PathLike[str], *stores: str | os.PathLike[str]) -> int:
     width = width_of(descriptions[0])
     for shard in arriving:
         shard.read(width)
-    create(target, descriptions[0])
-    with alone(target):
-        for shard in arriving:
-            moved = shard._replace(folder=target)
-            moved.path().unlink(missing_ok=True)
-            try:
-                os.link(shard.path().resolve(), moved.path())
-            except OSError:
-                with temporary(target) as path:
-                    shutil.copyfile(shard.path(), path)
-                    path.replace(moved.path())
-            _finish(moved)
+    if not known:
+        _describe(target, descriptions[0])
+    for shard in arriving:
+        moved = shard._replace(folder=target)
+        try:
+            os.link(shard.path().resolve(), moved.pending("npy"))
+        except OSError:
+            with temporary(target) as path:
+                shutil.copyfile(shard.path(), path)
+                path.replace(moved.pending("npy"))
+        _publish(moved)
     return sum(shard.rows for shard in shards)

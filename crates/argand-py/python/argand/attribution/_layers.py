@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +64,28 @@ class Layer:
                 "out with select"
             )
 
+    def check_still_trained(self) -> None:
+        """Refuse a weight that was frozen since the store was opened."""
+        if not self.weight.requires_grad:
+            raise RuntimeError(f"layer {self.name!r} was frozen after the store was opened: {_FROZEN}")
+
+    def check_examples(self, given: Tensor) -> None:
+        """Refuse an embedding of positions that all examples share: i + c, or i - j + c for pairs of positions."""
+        if self.kind != "embedding" or given.dim() not in (1, 2) or given.numel() == 0 or 1 in given.shape:
+            return
+        places = [torch.arange(size, device=given.device) for size in given.shape]
+        steps = [places[0]] if given.dim() == 1 else [places[0][:, None] - places[1], places[1] - places[0][:, None]]
+        first = given.flatten()[0]
+        if not any(torch.equal(given.long() - first, step) for step in steps):
+            return
+        # Few ids of examples may be such a sequence by chance, with a probability of about V^(1 - n).
+        by_chance = (given.numel() - 1) * math.log(self.inputs) < math.log(1e6)
+        if not by_chance or (given.dim() == 1 and first == 0):
+            raise RuntimeError(
+                "its input counts positions, not examples: all examples share its output, and so its gradient; "
+                "leave it out with select, or give it a row of positions for every example"
+            )
+
     def factors(self, given: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
         """Input and gradient of the output as (examples, tokens, numbers); tokens of an embedding as indices."""
         single = {"conv1x1": self.weight.dim() - 1, "embedding": 0, "linear": 1}[self.kind]
@@ -72,12 +95,7 @@ class Layer:
             given = given[(..., *(slice(None, None, step) for step in self.module.stride))]
             given, gradients = (tensor.flatten(2).transpose(1, 2) for tensor in (given, gradients))
         elif self.kind == "embedding":
-            count = len(given)
-            if given.dim() == 1 and count > 1 and torch.equal(given, torch.arange(count, device=given.device)):
-                raise RuntimeError(
-                    "its input counts positions, not examples: all examples share its output, and so its gradient; "
-                    "leave it out with select, or give it a row of positions for every example"
-                )
+            given = given.long()
             if self.module.padding_idx is not None:
                 gradients = gradients.masked_fill((given == self.module.padding_idx)[..., None], 0)
             given = given.flatten(1) if given.dim() > 1 else given[:, None]
@@ -86,8 +104,11 @@ class Layer:
         return given, _tokens(gradients)
 
     def sketched(self, given: Tensor, gradients: Tensor) -> Tensor:
-        """The sketch of every gradient; half precision is computed in float32 and rounded once."""
+        """The sketch of every gradient; half precision is computed in float32, and rounded once on a GPU."""
         given, gradients = self.factors(given, gradients)
+        if not gradients.is_cuda:
+            # Sketches have the type of their input, and sums may be larger than float16 holds.
+            gradients = gradients.to(torch.promote_types(gradients.dtype, torch.float32))
         if self.kind != "embedding":
             return self.sketch(given.to(gradients.dtype), gradients)
         examples, tokens = given.shape
@@ -102,25 +123,32 @@ class Layer:
                 found[part[0]] += self.sketch(one_hot, gradients[part])
         return found
 
-    def total(self, given: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradient of all examples together, in the shape of the weight, and how far off rounding may make it."""
+    def total(self, given: Tensor, gradients: Tensor) -> _Total:
+        """The gradient of all examples together."""
         given, gradients = (tensor.flatten(0, 1) for tensor in self.factors(given, gradients))
         # Sums of half precision may be rounded at every step, and tensor cores keep ten bits.
         precise = gradients.dtype in (torch.float32, torch.float64)
-        rounding = max(1024 * torch.finfo(gradients.dtype).eps, 4e-3 if gradients.is_cuda else 0.0) if precise else 0.25
+        step = torch.finfo(gradients.dtype).eps
+        rounding = max(1024 * step, 4e-3 if gradients.is_cuda else 0.0) if precise else 0.25
         gradients = gradients.to(torch.promote_types(gradients.dtype, torch.float32))
         sizes = gradients.norm(dim=1)
         if self.kind == "embedding":
-            return gradients.new_zeros(self.weight.shape).index_add_(0, given, gradients), rounding * sizes.sum()
+            total = gradients.new_zeros(self.weight.shape).index_add_(0, given, gradients)
+            # PyTorch adds up the gradients of a word one by one.
+            added = int(given.bincount().max()) if len(given) else 0
+            return _Total(total, sizes.sum(), rounding, step * added)
         given = given.to(gradients.dtype)
-        return (gradients.T @ given).view(self.weight.shape), rounding * (sizes @ given.norm(dim=1))
+        return _Total((gradients.T @ given).view(self.weight.shape), sizes @ given.norm(dim=1), rounding, step)
 
     def gradient(self, given: Tensor, gradients: Tensor) -> Tensor:
         """The gradient of every example itself, as (examples, inputs, outputs)."""
         given, gradients = self.factors(given, gradients)
-        if self.kind == "embedding":
-            given = nn.functional.one_hot(given, self.inputs)
-        return torch.einsum("bti,bto->bio", given.double(), gradients.double())
+        if self.kind != "embedding":
+            return torch.einsum("bti,bto->bio", given.double(), gradients.double())
+        count = len(given)
+        rows = given + self.inputs * torch.arange(count, device=given.device)[:, None]
+        found = gradients.new_zeros(count * self.inputs, self.outputs, dtype=torch.float64)
+        return found.index_add_(0, rows.flatten(), gradients.double().flatten(0, 1)).view(count, self.inputs, -1)
 
 
 def _tokens(tensor: Tensor) -> Tensor:
@@ -166,6 +194,15 @@ def _is_same(one: Tensor | None, other: Tensor) -> bool:
     return one is other or (one is not None and one.shape == other.shape and 0 != one.data_ptr() == other.data_ptr())
 
 
+class _Kept(torch.autograd.Function):
+    """Keeps a tensor as autograd keeps what it saves: checkpoints drop it, and compute it again when it is needed."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, tensor: Tensor) -> Tensor:
+        ctx.save_for_backward(tensor)
+        return anchor.view_as(anchor)
+
+
 class Listener:
     """Calls ``take(layer, input, gradient of the output)`` for every call of a layer, in the backward pass."""
 
@@ -175,6 +212,8 @@ class Listener:
         self.seen: set[str] = set()
         self.passes: set[int] = set()
         self._hooks: list[Any] = []
+        # Makes autograd keep tensors; it is never differentiated.
+        self._anchor = torch.zeros(0, requires_grad=True)
 
     @property
     def attached(self) -> bool:
@@ -203,11 +242,10 @@ class Listener:
             raise RuntimeError(f"layer {layer.name!r} was called again before record(): {_ACCUMULATED}")
         if layer.module.weight is not layer.weight:
             raise RuntimeError(f"layer {layer.name!r} was called with another weight than when the store was opened")
-        if not layer.weight.requires_grad:
-            raise RuntimeError(f"layer {layer.name!r} was frozen after the store was opened: {_FROZEN}")
+        layer.check_still_trained()
         self.called.add(layer.name)
-        given = (inputs[0] if inputs else named["input"]).detach()
-        version = given._version
+        with torch.enable_grad():
+            kept = _Kept.apply(self._anchor, (inputs[0] if inputs else named["input"]).detach()).grad_fn
         fired = []
 
         def backward(gradients: Tensor) -> None:
@@ -216,11 +254,15 @@ class Listener:
                     f"layer {layer.name!r}: a second backward pass went through the same call before record(); its "
                     "gradients would count twice"
                 )
-            if version != given._version:
+            try:
+                (given,) = kept.saved_tensors
+            except RuntimeError as problem:
+                if "modified by an inplace operation" not in str(problem):
+                    raise
                 raise RuntimeError(
                     f"layer {layer.name!r}: its input was changed in place after it was called; use an operation that "
                     "makes a new tensor"
-                )
+                ) from None
             fired.append(True)
             self.passes.add(torch._C._current_graph_task_id() if outer == -1 else outer)
             if len(self.passes) > 1:
@@ -237,6 +279,23 @@ class Listener:
         self.called, self.seen, self.passes = set(), set(), set()
 
 
+class _Total(NamedTuple):
+    """The gradient of a weight as it is recorded, and how far off PyTorch's may be."""
+
+    gradient: Tensor
+    """In the shape of the weight."""
+    sizes: Tensor
+    """The sum of the norms of what is added up."""
+    rounding: float
+    """A part of that which rounding may always make."""
+    drift: float
+    """The part of it that may be lost when sums are rounded at every step."""
+
+    def __add__(self, other: _Total) -> _Total:
+        rounding, drift = max(self.rounding, other.rounding), self.drift + other.drift
+        return _Total(self.gradient + other.gradient, self.sizes + other.sizes, rounding, drift)
+
+
 class FirstPass:
     """Compares what weights get with what is recorded of them, in one backward pass.
 
@@ -244,20 +303,25 @@ class FirstPass:
     """
 
     def __init__(self, layers: list[Layer]) -> None:
-        self._totals: dict[str, tuple[Tensor, Tensor]] = {}
+        # By the number of the pass, too: older checkpoints have passes of their own inside of another one.
+        self._totals: dict[tuple[int, str], _Total] = {}
         self._hooks = [layer.weight.register_hook(partial(self._compare, layer)) for layer in layers]
 
     def add(self, layer: Layer, given: Tensor, gradients: Tensor) -> None:
         """What is recorded of a call of a layer."""
-        found = layer.total(given, gradients)
-        before = self._totals.get(layer.name)
-        self._totals[layer.name] = found if before is None else (before[0] + found[0], before[1] + found[1])
+        layer.check_examples(given)
+        found, key = layer.total(given, gradients), (torch._C._current_graph_task_id(), layer.name)
+        before = self._totals.get(key)
+        self._totals[key] = found if before is None else before + found
 
     @torch.no_grad()
     def _compare(self, layer: Layer, got: Tensor) -> None:
-        total, tolerance = self._totals.pop(layer.name, (0.0, 0.0))
+        total = self._totals.pop((torch._C._current_graph_task_id(), layer.name), None)
+        got, tolerance = got.to_dense(), 0.0
+        if total is not None:
+            got, tolerance = got - total.gradient, max(total.rounding, total.drift) * total.sizes
         # A sum over examples may overflow where none of its terms does.
-        if tolerance < float((got.to_dense() - total).norm()) < float("inf"):
+        if tolerance < float(got.norm()) < float("inf"):
             raise RuntimeError(
                 f"layer {layer.name!r}: its weight has another gradient than that of its calls; it is also used "
                 "without a call of the layer, in a penalty for example, or a hook changes what the layer gives; remove "

@@ -113,12 +113,13 @@ class Scores:
             Labels, by the numbers of examples.
         """
         queries, examples = _argand.attribution_page_limits()
-        train_labels, query_labels = _array(train_labels), _array(query_labels)
+        train_labels = None if train_labels is None else _sequence("train_labels", train_labels)
+        query_labels = None if query_labels is None else _sequence("query_labels", query_labels)
         look, look_query = _looks("train_examples", train_examples), _looks("query_examples", query_examples)
         count = min(queries, len(self.queries))
 
         def shown(number: int, looks: Any, labels: Any, name: str) -> tuple[int, str | None, Any]:
-            label = None if labels is None else str(_at(name + "_labels", labels, number))
+            label = None if labels is None else _shown_text(name + "_labels", labels, number)
             return number, label, None if looks is None else looks(number)
 
         answers = []
@@ -133,14 +134,31 @@ class Scores:
         about = f"{count} of {len(self.queries)} queries"
         text = _argand.attribution_page(about, self.score, answers)
         path = Path(path)
-        with temporary(path.parent) as unfinished:
-            unfinished.write_text(text, encoding="utf-8")
-            unfinished.replace(path)
+        try:
+            with temporary(path.parent) as unfinished:
+                unfinished.write_text(text, encoding="utf-8")
+                unfinished.replace(path)
+        except OSError as error:
+            # The name of the unfinished file would tell nobody anything.
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
 
 
-def _array(items: Any) -> Any:
+def _sequence(name: str, items: Any) -> Any:
     """Tensors and columns of data frames as arrays, which are counted from 0 and print as numbers."""
-    return np.asarray(items) if hasattr(items, "__array__") else items
+    items = np.asarray(items) if hasattr(items, "__array__") else items
+    single = isinstance(items, str | bytes) or getattr(items, "ndim", 1) == 0
+    if single or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
+        raise TypeError(f"{name}: expected a sequence with an item for each example, got {type(items).__name__}")
+    return items
+
+
+def _shown_text(name: str, items: Any, number: int) -> str:
+    found = str(_at(name, items, number))
+    try:
+        found.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name}: example {number} is not Unicode text: {error.reason}") from None
+    return found
 
 
 def _at(name: str, items: Any, number: int) -> Any:
@@ -163,7 +181,7 @@ def _looks(name: str, source: Any) -> Any:
             source = [_text(name, line) for line in lines] if ending == ".jsonl" else lines
         else:
             raise ValueError(f"{name}: expected a .txt, .jsonl or .npy file, got {os.fspath(source)}")
-    source = _array(source)
+    source = _sequence(name, source)
     if isinstance(source, np.ndarray) and source.dtype.kind not in "OUT":
         if source.dtype != np.uint8 or not (source.ndim == 3 or (source.ndim == 4 and source.shape[3] == 3)):
             expected = "images of uint8, n x h x w or n x h x w x 3"
@@ -174,7 +192,7 @@ def _looks(name: str, source: Any) -> Any:
             return *pixels.shape[:2], pixels.tobytes()
 
         return image
-    return lambda number: str(_at(name, source, number))
+    return lambda number: _shown_text(name, source, number)
 
 
 def _text(name: str, line: str) -> str:

@@ -53,7 +53,8 @@ class GradientStore:
         Instead: the size of an example, shared equally by the layers (4 bytes a number).
     error, sample : float and callable, default=None
         Instead: the relative error that inner products may have, for which :func:`features_for_error` chooses the
-        numbers of each layer. ``sample`` runs the forward and the backward pass of a few examples, say 16.
+        numbers of each layer. ``sample`` runs the forward and the backward pass of a few examples, say 16. A store that
+        is continued keeps its numbers: another sample would give others.
     method : str, default="ctr-product-srht"
         The sketch, as in :class:`argand.torch.GradientSketch`.
     seed : int, default=0
@@ -107,6 +108,8 @@ class GradientStore:
         layers = layers_of(module, select)
         if not isinstance(folder, str | os.PathLike):
             raise TypeError(f"folder: expected a path, got {folder!r}")
+        if os.fspath(folder) == "":
+            raise ValueError("folder: expected a path, got ''; '.' is the current folder")
         if sum(given is not None for given in (features, bytes_per_example, error)) > 1:
             raise ValueError("features, bytes_per_example and error: expected one of them")
         if (error is None) != (sample is None):
@@ -114,7 +117,8 @@ class GradientStore:
         if sample is not None and not callable(sample):
             raise TypeError(f"sample: expected a function that runs a few examples, got {sample!r}")
         if error is not None:
-            sizes = _sizes_for_error(layers, sample, error, method)
+            known = _known_sizes(layers, Path(folder))
+            sizes = _sizes_for_error(layers, sample, error, method) if known is None else known
         elif bytes_per_example is not None:
             sizes = _sizes_for_bytes(layers, integer("bytes_per_example", bytes_per_example), method)
         else:
@@ -132,13 +136,15 @@ class GradientStore:
                 raise type(problem)(f"layer {layer.name!r}: {problem}") from None
         _warn_of_randomness(module)
         self._module, self._layers = module, layers
+        # Modes may change while the store is open, and with them which buffers would count.
+        self._buffers = _counted_buffers(module)
         self.layers = {layer.name: sizes[layer.name] for layer in layers}
         self.folder = Path(folder)
         description = {
             "format": _files.FORMAT,
             "version": _files.VERSION,
             "shard_rows": shard_rows,
-            "model": _digest(module),
+            "model": _digest(module, self._buffers),
             "layers": [
                 {
                     "name": layer.name,
@@ -222,7 +228,8 @@ class GradientStore:
                 )
         if _marks(self._module) != self._weights:
             raise RuntimeError(f"the weights of the model changed since the store was opened; {_ONE_MODEL}")
-        self._end_first_pass()
+        if expected:
+            self._end_first_pass()
         device = next(iter(found.values())).device
         rows = torch.cat([found[layer.name].to(device).float() for layer in self._layers], 1)
         self._waiting.append(rows if scale == 1.0 else rows * scale)
@@ -266,9 +273,12 @@ class GradientStore:
             raise
 
     def __enter__(self) -> GradientStore:
+        for layer in self._layers:
+            layer.check_still_trained()
         self._listener.attach()
         self._first_pass = FirstPass(self._layers)
         self.discard()
+        self._writer.begin(self.recorded)
         return self
 
     def __exit__(
@@ -277,16 +287,33 @@ class GradientStore:
         self._listener.detach()
         self._end_first_pass()
         if kind is None:
-            # Changes that PyTorch does not count.
-            if _digest(self._module) != self._digest:
-                raise RuntimeError(
-                    f"the weights of the model changed, or its buffers, while the store was open; {_ONE_MODEL}"
-                )
+            changed = self._changed()
+            if changed is not None:
+                raise RuntimeError(f"{changed}; {_ONE_MODEL}")
             self.flush()
-        else:
-            # Whole shards of what was recorded are written; the first error is the one that counts.
-            with contextlib.suppress(Exception):
-                self._writer.wait()
+            return
+        # Whole shards of what was recorded are written; the first error is the one that counts.
+        with contextlib.suppress(Exception):
+            self._writer.wait()
+        with contextlib.suppress(Exception):
+            end, changed = self.recorded, self._changed()
+            if self.recorded < end:
+                warnings.warn(f"{changed}; {_ONE_MODEL}", stacklevel=2)
+
+    def _changed(self) -> str | None:
+        """What changed while the store was open; if nobody knows when, what was recorded is taken back."""
+        if _digest(self._module, self._buffers) == self._digest:
+            return None
+        changed = "the weights of the model changed, or its buffers, while the store was open"
+        if _marks(self._module) != self._weights:
+            # Every call of record() looked at these: what it took was of the weights before.
+            return changed
+        end, self._waiting = self.recorded, []
+        self._writer.take_back()
+        self.recorded = self._writer.end
+        if self.recorded < end:
+            changed += f"; examples {self.recorded} to {end - 1}, recorded meanwhile, were removed"
+        return changed
 
     def __repr__(self) -> str:
         size = 4 * sum(self.layers.values())
@@ -315,6 +342,14 @@ def _sizes_for_bytes(layers: list[Layer], size: int, method: str) -> dict[str, i
             f"bytes_per_example: expected at least {4 * unit * len(layers)} for {len(layers)} layers, got {size}"
         )
     return dict.fromkeys([layer.name for layer in layers], numbers)
+
+
+def _known_sizes(layers: list[Layer], folder: Path) -> dict[str, int] | None:
+    """The features of a store that is there already, if it has these layers."""
+    if not (folder / _files.STORE).exists():
+        return None
+    sizes = {layer["name"]: layer["features"] for layer in _files.read_description(folder)["layers"]}
+    return sizes if sizes.keys() == {layer.name for layer in layers} else None
 
 
 def _sizes_for_error(layers: list[Layer], sample: Callable[[], Any], error: float, method: str) -> dict[str, int]:
@@ -354,15 +389,20 @@ def _marks(module: nn.Module) -> list[tuple[int, int, torch.dtype, int]]:
     return [(id(weight), weight.data_ptr(), weight.dtype, weight._version) for weight in module.parameters()]
 
 
-def _digest(module: nn.Module) -> str:
-    """The weights of a model in 64 characters, and its buffers where they count: running means of batch norm, say."""
-    buffers = (
-        (plain_name(f"{prefix}.{name}"), buffer)
+def _counted_buffers(module: nn.Module) -> list[tuple[str, nn.Module, str]]:
+    """The buffers of parts in evaluation mode, running means of batch norm, say; in training mode they may change."""
+    return [
+        (plain_name(f"{prefix}.{name}"), part, name)
         for prefix, part in module.named_modules()
         if not part.training
         for name, buffer in part._buffers.items()
         if buffer is not None and name not in part._non_persistent_buffers_set
-    )
+    ]
+
+
+def _digest(module: nn.Module, counted: list[tuple[str, nn.Module, str]]) -> str:
+    """The weights of a model in 64 characters, and these buffers."""
+    buffers = ((full, part._buffers[name]) for full, part, name in counted if part._buffers.get(name) is not None)
     found = hashlib.sha256()
     weights = ((plain_name(name), weight) for name, weight in module.named_parameters())
     for name, tensor in itertools.chain(sorted(weights), sorted(buffers)):
@@ -372,14 +412,23 @@ def _digest(module: nn.Module) -> str:
 
 
 def _warn_of_randomness(module: nn.Module) -> None:
-    dropout = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
     for name, part in module.named_modules():
-        if part.training and (
-            (isinstance(part, dropout) and part.p > 0) or isinstance(part, nn.modules.batchnorm._BatchNorm)
-        ):
+        if part.training and _is_random(part):
             warnings.warn(
                 f"layer {name!r} is in training mode: gradients depend on its random numbers or on the other examples "
                 "of a batch; call eval() on the model first",
                 stacklevel=3,
             )
             return
+
+
+def _is_random(part: nn.Module) -> bool:
+    """Whether it is another function for every batch in training mode."""
+    if isinstance(part, nn.modules.dropout._DropoutNd):
+        return part.p > 0
+    if isinstance(part, nn.RNNBase):
+        # Between layers.
+        return part.dropout > 0 and part.num_layers > 1
+    if isinstance(part, nn.MultiheadAttention):
+        return part.dropout > 0
+    return isinstance(part, nn.modules.batchnorm._BatchNorm)

@@ -48,22 +48,26 @@ def _sums(gradients: np.ndarray) -> _Sums:
     squares = gradients**2
     inner = flat @ flat.T
     transposed = gradients.transpose(0, 2, 1)
-    outer = [(transposed @ gradients).reshape(n, -1), (gradients @ transposed).reshape(n, -1)]
-    cross, row_inner, column_inner = (np.empty((n, n)) for _ in range(3))
+    # Never a square of the longer side, which may count the words of a language: ‖GHᵀ‖² = ⟨GᵀG, HᵀH⟩.
+    tall = d2 <= d1
+    outer = (transposed @ gradients if tall else gradients @ transposed).reshape(n, -1)
+    cross, direct, row_inner, column_inner = (np.empty((n, n)) for _ in range(4))
     for i in range(n):
-        # tr (GᵀH)² = tr (HGᵀ)², whichever is smaller.
-        products = transposed[i] @ gradients if d2 <= d1 else gradients @ transposed[i]
+        # tr (GᵀH)² = tr (HGᵀ)².
+        products = transposed[i] @ gradients if tall else gradients @ transposed[i]
         cross[i] = (products * products.transpose(0, 2, 1)).sum((1, 2))
+        direct[i] = (products**2).sum((1, 2))
         entrywise = gradients[i] * gradients
         row_inner[i] = (entrywise.sum(2) ** 2).sum(1)
         column_inner[i] = (entrywise.sum(1) ** 2).sum(1)
     norms = np.diag(inner)
     rows, columns = squares.sum(2), squares.sum(1)
+    second, first = (outer @ outer.T, direct) if tall else (direct, outer @ outer.T)
     return _Sums(
         square=inner**2,
         norms=norms[:, None] * norms,
-        second=outer[0] @ outer[0].T,
-        first=outer[1] @ outer[1].T,
+        second=second,
+        first=first,
         cross=cross,
         row_norms=rows @ rows.T,
         row_inner=row_inner,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,10 +28,40 @@ class Writer:
 
     def __init__(self, folder: Path, layers: Mapping[str, int], shard_rows: int, first: int) -> None:
         self._folder, self._layers, self._shard_rows = folder, layers, shard_rows
+        # What is written of a session, by the first examples of shards.
+        self._session: dict[int, _files.Shard] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._under_way: deque[tuple[Future[None], int]] = deque()
         self._failed = False
-        self._resume(first)
+        with _files.alone(folder):
+            self._resume(first)
+        self.begin(self.end)
+
+    def begin(self, example: int) -> None:
+        """Begin a session, which can be taken back, at this example."""
+        self._begin, self._session = example, {}
+
+    def take_back(self) -> None:
+        """Remove what was recorded since :meth:`begin`, of shards and of what waits to be written."""
+        with contextlib.suppress(Exception):
+            self.wait()
+        with _files.alone(self._folder):
+            there = _files.shards_of(self._folder)
+            # The last first: whenever this is interrupted, no example is missing in between.
+            for shard in sorted(self._session.values(), reverse=True):
+                if shard not in there:
+                    # Somebody else went on with it.
+                    continue
+                self._first, self._rows, self._written = shard.first, [], 0
+                if shard.first >= self._begin:
+                    shard.remove()
+                else:
+                    rows = np.array(shard.read(sum(self._layers.values()))[: self._begin - shard.first])
+                    _files.write_shard(self._folder, shard.first, rows)
+                    self._rows, self._written = [rows], len(rows)
+        if self._rows:
+            self._rows = [np.concatenate(self._rows)[: max(0, self._begin - self._first)]]
+        self._session = {}
 
     def _resume(self, first: int) -> None:
         """Go on behind the examples that follow ``first``; a short last shard is filled."""
@@ -146,4 +177,6 @@ class Writer:
                         f"example {max(shard.first, self._first)} was recorded already, in {shard.path()}; give each "
                         "process examples of its own with first="
                     )
-            self._first, self._written = _files.write_shard(self._folder, self._first, rows).end, 0
+            shard = _files.write_shard(self._folder, self._first, rows)
+        self._session[shard.first] = shard
+        self._first, self._written = shard.end, 0

@@ -1,0 +1,311 @@
+"""Recording where PyTorch has its own mind: sessions that fail, checkpoints, half precision, positions and modes."""
+
+import contextlib
+import json
+import threading
+import warnings
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-torch installs it")
+
+from argand.attribution import GradientStore, _files  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}:torch") for kind in ("FutureWarning", "DeprecationWarning")]
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).eval()
+
+
+def record(store, net, x, batch=4):
+    for part in x.split(batch):
+        net(part).square().sum().backward()
+        store.record()
+
+
+def numbers(folder):
+    return np.concatenate([np.load(path) for path in sorted(Path(folder).glob("shard-*.npy"))])
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_was_recorded_of_changing_weights_is_removed(net, tmp_path, fails):
+    x, good = torch.randn(40, 4), {name: value.clone() for name, value in net.state_dict().items()}
+    settings = {"features": 8, "shard_rows": 16}
+    with GradientStore(net, tmp_path, **settings) as store:
+        record(store, net, x[:20])
+    with GradientStore(net, tmp_path, first=100, **settings) as store:
+        record(store, net, x[:4])
+    before = files(tmp_path)
+    store = GradientStore(net, tmp_path, **settings)
+
+    def changing():
+        with store:
+            record(store, net, x[:20])
+            net[0].weight.data.add_(1)
+            record(store, net, x[:8])
+            if fails:
+                raise KeyError("something else")
+
+    # Shard 16 was filled, and shard 32 written or begun. Of an earlier session, and of others, everything stays.
+    message = "weights of the model changed.*examples 20 to 47, recorded meanwhile, were removed"
+    if fails:
+        with pytest.warns(UserWarning, match=message), pytest.raises(KeyError, match="something else"):
+            changing()
+    else:
+        with pytest.raises(RuntimeError, match=message):
+            changing()
+    assert store.recorded == 20
+    assert files(tmp_path) == before
+    net.load_state_dict(good)
+    with GradientStore(net, tmp_path / "whole", **settings) as whole:
+        record(whole, net, x)
+    store = GradientStore(net, tmp_path, **settings)
+    assert store.recorded == 20
+    with store:
+        record(store, net, x[20:])
+    assert np.array_equal(numbers(tmp_path)[:40], numbers(tmp_path / "whole"))
+
+
+def test_what_was_recorded_before_a_change_that_pytorch_counts_stays(net, tmp_path):
+    x = torch.randn(20, 4)
+    store = GradientStore(net, tmp_path, features=8, shard_rows=16)
+
+    def changing():
+        with store:
+            record(store, net, x)
+            with torch.no_grad():
+                net[0].weight += 1
+            record(store, net, x)
+
+    with warnings.catch_warnings(record=True) as told, pytest.raises(RuntimeError, match="the model changed since"):
+        changing()
+    assert not told
+    assert len(numbers(tmp_path)) == 16
+
+
+@pytest.mark.skipif(_files.fcntl is None, reason="there are no locks of folders")
+def test_opening_a_store_waits_for_those_who_write(net, tmp_path):
+    GradientStore(net, tmp_path, features=8)
+    with _files.alone(tmp_path):
+        thread = threading.Thread(target=GradientStore, args=(net, tmp_path), kwargs={"features": 8}, daemon=True)
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_batch_of_none_does_not_end_the_look_at_the_first_pass(tmp_path):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.mix(x) @ self.mix.weight
+
+    net, x = Twice(), torch.randn(6, 4)
+    with GradientStore(net, tmp_path, features=8) as store:
+        record(store, net, x[:0], batch=1)
+        with pytest.raises(RuntimeError, match="layer 'mix': its weight has another gradient"):
+            record(store, net, x)
+
+
+def test_ids_of_32_bits_are_ids(tmp_path):
+    net, tokens = nn.Embedding(9, 4), torch.randint(9, (6, 3))
+
+    def sample():
+        net(tokens.int()).square().sum().backward()
+
+    for name, ids in (("long", tokens), ("int", tokens.int())):
+        with GradientStore(net, tmp_path / name, features=8) as store:
+            record(store, net, ids)
+    assert files(tmp_path / "int") == files(tmp_path / "long")
+    assert GradientStore(net, tmp_path / "error", error=0.3, sample=sample).layers
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sketches_of_half_precision_are_not_rounded(tmp_path, dtype):
+    net, x = nn.Linear(512, 512).to(dtype), torch.ones(1, 512, dtype=dtype)
+    with GradientStore(net, tmp_path / "half", features=16) as store:
+        (net(x) * 600).float().sum().backward()
+        assert net.weight.grad.isfinite().all()
+        store.record()
+    wide = nn.Linear(512, 512)
+    with GradientStore(wide, tmp_path / "wide", features=16) as store:
+        (wide(x.float()) * 600).sum().backward()
+        store.record()
+    np.testing.assert_allclose(numbers(tmp_path / "half"), numbers(tmp_path / "wide"), rtol=1e-5)
+
+
+def test_a_layer_that_was_frozen_meanwhile_is_named(net, tmp_path):
+    store = GradientStore(net, tmp_path, features=8)
+    net[2].weight.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="layer '2' was frozen after the store was opened"):
+        store.__enter__()
+    net[2].weight.requires_grad_()
+    with store:
+        record(store, net, torch.randn(4, 4))
+    assert store.recorded == 4
+
+
+class Checkpointed(nn.Module):
+    """A layer that is called three times, once in a checkpoint, whose intermediate results somebody watches."""
+
+    def __init__(self, reentrant):
+        super().__init__()
+        torch.manual_seed(0)
+        self.reentrant, self.watched = reentrant, []
+        self.first, self.shared, self.last = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 2)
+
+    def step(self, x):
+        x = self.shared(x.sin())
+        x = x.cos()
+        self.watched.append(weakref.ref(x))
+        return self.shared(x)
+
+    def forward(self, x):
+        x = self.shared(self.first(x))
+        x = self.step(x) if self.reentrant is None else checkpoint(self.step, x, use_reentrant=self.reentrant)
+        return self.last(self.shared(x))
+
+
+def test_checkpoints_of_shared_layers_are_recorded_and_save_memory(tmp_path):
+    x = torch.randn(6, 4)
+    for reentrant in (None, False, True):
+        net = Checkpointed(reentrant)
+        with GradientStore(net, tmp_path / str(reentrant), features=8) as store:
+            for _ in range(2):
+                loss = net(x).square().sum()
+                assert (net.watched[-1]() is None) == (reentrant is not None)
+                loss.backward()
+                store.record()
+    np.testing.assert_allclose(numbers(tmp_path / "False"), numbers(tmp_path / "None"), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(numbers(tmp_path / "True"), numbers(tmp_path / "None"), rtol=1e-5, atol=1e-5)
+
+
+def test_inputs_that_change_are_refused_with_the_layer(net, tmp_path):
+    given = torch.randn(6, 4)
+    with GradientStore(net, tmp_path, features=8):
+        loss = net(given).sum()
+        given += 1
+        with pytest.raises(RuntimeError, match="layer '0': its input was changed in place after it was called"):
+            loss.backward()
+
+
+class Positions(nn.Module):
+    def __init__(self, indices):
+        super().__init__()
+        self.indices, self.table, self.mix = indices, nn.Embedding(40, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        table = self.table(self.indices(x.shape[1]))
+        return self.mix(x) * (table if table.dim() == 2 else table.sum(1))
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        lambda count: torch.arange(count) + 2,
+        lambda count: torch.arange(count)[:, None] - torch.arange(count) + 15,
+        lambda count: torch.arange(count) - torch.arange(count)[:, None] + 15,
+    ],
+)
+def test_tables_of_positions_are_refused(tmp_path, indices):
+    net = Positions(indices)
+    with GradientStore(net, tmp_path, features=8):
+        loss = net(torch.randn(8, 8, 4)).sum()
+        with pytest.raises(RuntimeError, match="layer 'table': its input counts positions"):
+            loss.backward()
+
+
+def test_ids_of_examples_may_follow_each_other(tmp_path):
+    net = nn.Embedding(9, 4)
+    with GradientStore(net, tmp_path, features=8) as store:
+        for ids in ([3, 4], [5, 6, 7], [[2, 1], [3, 2]], [[0], [1], [2], [3], [4], [5], [6], [7], [8]]):
+            net(torch.tensor(ids)).square().sum().backward()
+            store.record()
+    assert store.recorded == 16
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sums_that_pytorch_rounds_are_no_reason(tmp_path, dtype):
+    net = nn.Embedding(3, 8).to(dtype)
+    with GradientStore(net, tmp_path, features=8) as store:
+        net(torch.zeros(16, 256, dtype=torch.long)).sum().backward()
+        assert store.record() == 16
+
+
+def test_modes_may_change_while_a_store_is_open(tmp_path):
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix = nn.Linear(4, 4)
+            self.register_buffer("mask", torch.ones(4, 4).tril())
+
+        def forward(self, x):
+            return self.mix(x) @ self.mask
+
+    net, x = Masked(), torch.randn(6, 4)
+    for start, end in ((True, False), (False, True)):
+        net.train(start)
+        with GradientStore(net, tmp_path / str(start), features=8) as store:
+            record(store, net, x)
+            net.train(end)
+        assert len(numbers(tmp_path / str(start))) == 6
+    net.eval()
+    with pytest.raises(ValueError, match=r"or in another mode \(after eval\(\), buffers count, too\)"):
+        GradientStore(net, tmp_path / "True", features=8)
+
+
+@pytest.mark.parametrize(
+    ("part", "random"),
+    [
+        (nn.LSTM(4, 4, 2, dropout=0.5), True),
+        (nn.GRU(4, 4, 2), False),
+        (nn.MultiheadAttention(4, 2, dropout=0.5), True),
+        (nn.MultiheadAttention(4, 2), False),
+        (nn.FeatureAlphaDropout(), True),
+        (nn.Dropout(0.0), False),
+    ],
+)
+def test_randomness_of_training_is_noticed(tmp_path, part, random):
+    net = nn.ModuleDict({"part": part, "head": nn.Linear(4, 2)})
+    expected = (
+        pytest.warns(UserWarning, match="layer 'part' is in training mode") if random else contextlib.nullcontext()
+    )
+    with expected, warnings.catch_warnings():
+        if not random:
+            warnings.simplefilter("error")
+        GradientStore(net, tmp_path, features=8, select=lambda name, _: name == "head")
+
+
+def test_a_store_that_goes_on_keeps_its_sizes(net, tmp_path):
+    def sample():
+        net(torch.randn(16, 4)).square().sum().backward()
+
+    store = GradientStore(net, tmp_path, error=0.2, sample=sample)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        assert GradientStore(net, tmp_path, error=0.2, sample=sample).layers == store.layers
+    with pytest.raises(ValueError, match=r"another sketch \(seed\)"):
+        GradientStore(net, tmp_path, error=0.2, sample=sample, seed=3)
+    with pytest.raises(ValueError, match="has a layer '2' that is not recorded now"):
+        GradientStore(net, tmp_path, error=0.2, sample=sample, select=lambda name, _: name == "0")
+    assert [layer["features"] for layer in json.loads((tmp_path / "store.json").read_text())["layers"]] == [
+        *store.layers.values()
+    ]
+    with pytest.raises(ValueError, match="folder: expected a path, got ''"):
+        GradientStore(net, "")
