@@ -510,6 +510,8 @@ net = torch.nn.Linear(64, 64)
 x = torch.randn(2048, 64)
 try:
     with GradientStore(net, sys.argv[1], features=512, shard_rows=16) as store:
+        print("open", flush=True)
+        sys.stdin.readline()
         for first in range(store.recorded, len(x), 8):
             net(x[first : first + 8]).square().sum().backward()
             print(store.record(), flush=True)
@@ -521,9 +523,9 @@ except ValueError as error:
 def test_killed_and_competing_processes_leave_the_same_bytes(tmp_path):
     """Killed wherever they are; then two at the same examples, of which one wins every shard; then one to the end."""
 
-    def start(folder):
+    def start(folder, stdin=subprocess.DEVNULL):
         command = [sys.executable, "-c", RECORDER, str(tmp_path / folder)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     for records in (30, 47):
         process = start("killed")
@@ -532,7 +534,13 @@ def test_killed_and_competing_processes_leave_the_same_bytes(tmp_path):
         process.kill()
         process.communicate()
     (tmp_path / "killed/.argand-left.partial").write_text("left by a process that was killed")
-    both = [start("killed"), start("killed")]
+    both = [start("killed", subprocess.PIPE) for _ in range(2)]
+    # Both open the store before either records.
+    for process in both:
+        assert process.stdout.readline() == b"open\n"
+    for process in both:
+        process.stdin.write(b"\n")
+        process.stdin.flush()
     assert "was recorded already" in "".join(process.communicate()[1].decode() for process in both)
     for folder in ("killed", "whole"):
         assert not start(folder).communicate()[1]
