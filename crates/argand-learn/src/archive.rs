@@ -116,6 +116,11 @@ impl Archive {
         serde_json::from_str(&self.header).map_err(|error| Error::Archive(FileFault::in_part("header", error)))
     }
 
+    /// Whether it has an array of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.arrays.iter().any(|(other, _)| other == name)
+    }
+
     fn take(&mut self, name: &str) -> Result<Array, Error> {
         match self.arrays.iter().position(|(other, _)| other == name) {
             Some(index) => Ok(self.arrays.swap_remove(index).1),

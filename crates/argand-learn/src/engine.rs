@@ -85,7 +85,7 @@ pub trait Factors: fmt::Debug + Send + Sync {
 /// Sums over rows where a pipeline computes their features: [`Pipeline::summing`].
 pub struct Summing<'a> {
     pipeline: &'a Pipeline<f32>,
-    /// The sums; empty until the end if they are on an engine.
+    /// The sums; until the end those of targets alone if the others are on an engine.
     gram: Gram,
     sums: Option<Box<dyn Sums>>,
     rows: u64,
@@ -139,6 +139,7 @@ impl<'a> Summing<'a> {
                 });
             }
         }
+        self.gram.add_labels(self.rows, labels);
         self.rows += rows as u64;
         self.pipeline.with_prepared(inputs, |inputs| sums.add(inputs, &others, &groups))
     }

@@ -170,24 +170,35 @@ impl PackedFactor {
 /// Eigenvalues below this share of the largest are rounding: features rounded to f32 contribute about ε² = 10⁻¹⁴.
 const ROUNDING: f64 = 1e-12;
 
-/// The eigenvalues and eigenvectors of A − b bᵀ with A from a Gram; eigenvalues within rounding count as zero.
-pub(crate) fn eigen(triangle: &Triangle, centre: Option<&[f64]>) -> Result<Eigen, Error> {
-    let mut matrix = triangle.combine(1.0, None, 0.0);
-    if let Some(centre) = centre {
-        for column in 0..matrix.columns() {
-            for row in column..matrix.rows() {
-                matrix[(row, column)] -= centre[row] * centre[column];
-            }
-        }
-    }
-    eigen_of(&matrix)
+/// What rounding does to the eigenvalues of A − b bᵀ: the sums in A, and their differences, are rounded in proportion to the diagonal of b bᵀ.
+pub(crate) fn rounding_of_centring(centre: &[f64]) -> f64 {
+    8.0 * f64::EPSILON * centre.iter().map(|entry| entry * entry).sum::<f64>()
 }
 
-/// The eigenvalues and eigenvectors of the lower triangle of a matrix; eigenvalues within rounding count as zero.
-pub(crate) fn eigen_of(matrix: &Matrix) -> Result<Eigen, Error> {
+/// The lower triangle of A − b bᵀ + λI with A from a Gram.
+pub(crate) fn centred(triangle: &Triangle, centre: &[f64], lambda: f64) -> Matrix {
+    let mut matrix = triangle.combine(1.0, None, lambda);
+    for column in 0..matrix.columns() {
+        for row in column..matrix.rows() {
+            matrix[(row, column)] -= centre[row] * centre[column];
+        }
+    }
+    matrix
+}
+
+/// The eigenvalues and eigenvectors of A − b bᵀ with A from a Gram; eigenvalues within rounding count as zero.
+pub(crate) fn eigen(triangle: &Triangle, centre: Option<&[f64]>) -> Result<Eigen, Error> {
+    match centre {
+        Some(centre) => eigen_of(&centred(triangle, centre, 0.0), rounding_of_centring(centre)),
+        None => eigen_of(&triangle.combine(1.0, None, 0.0), 0.0),
+    }
+}
+
+/// The eigenvalues and eigenvectors of the lower triangle of a matrix; eigenvalues within its rounding count as zero.
+pub(crate) fn eigen_of(matrix: &Matrix, rounding: f64) -> Result<Eigen, Error> {
     let mut eigen = Eigen::new(matrix)
         .map_err(|_| Error::Singular { what: "the Gram matrix".to_owned(), advice: Advice::Scale })?;
-    let rounding = ROUNDING * eigen.values.last().copied().unwrap_or(0.0);
+    let rounding = rounding.max(ROUNDING * eigen.values.last().copied().unwrap_or(0.0));
     eigen.values.iter_mut().filter(|value| **value < rounding).for_each(|value| *value = 0.0);
     Ok(eigen)
 }

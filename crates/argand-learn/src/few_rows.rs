@@ -1,7 +1,7 @@
 //! Fewer rows n than features D: systems of n unknowns instead of D.
 
-use argand::{Advice, Error};
-use argand_linalg::{Eigen, Matrix, View, product};
+use argand::Error;
+use argand_linalg::{Cholesky, Eigen, Matrix, View, product};
 use rayon::prelude::*;
 
 use crate::factor;
@@ -19,14 +19,11 @@ impl FewRows {
         Self { columns }
     }
 
-    /// (ΦᵀΦ + λI)⁻¹m for every m, one after another.
+    /// (ΦᵀΦ + λI)⁻¹m for every m, one after another; nothing if λ is too small relative to the products for f64.
     ///
     /// # Formula
     /// (m − Φᵀ(ΦΦᵀ + λI)⁻¹Φm)/λ, then the same for what is left of m: the difference has lost digits where λ is small.
-    ///
-    /// # Errors
-    /// [`Error::Singular`] if λ is too small relative to the products for f64.
-    pub(crate) fn solve(&self, moments: &[Vec<f64>], lambda: f64) -> Result<Vec<f64>, Error> {
+    pub(crate) fn solve(&self, moments: &[Vec<f64>], lambda: f64) -> Option<Vec<f64>> {
         let (phi, transposed) = (self.columns.view().transpose(), self.columns.view());
         let (dim, rows, targets) = (self.columns.rows(), self.columns.columns(), moments.len());
         let kernel = times(phi, transposed, rows, rows);
@@ -35,7 +32,7 @@ impl FewRows {
             (0..rows).for_each(|row| matrix[(row, row)] += lambda);
             matrix
         };
-        let factor = factor::cholesky_with_floor(matrix, lambda, "the regularised kernel matrix", Advice::Penalty)?;
+        let factor = Cholesky::with_floor(matrix, lambda).ok()?;
         let mut solution = Matrix::zeros(dim, targets);
         let mut left = Matrix::from_fn(dim, targets, |i, target| moments[target][i]);
         for _ in 0..2 {
@@ -54,7 +51,7 @@ impl FewRows {
                 moments[target][i] - lambda * solution[(i, target)] - fitted[(i, target)]
             });
         }
-        Ok((0..targets).flat_map(|target| solution.column(target).to_vec()).collect())
+        Some((0..targets).flat_map(|target| solution.column(target).to_vec()).collect())
     }
 
     /// The eigenvalues of ΦᵀΦ that are not zero, and their eigenvectors, by way of an orthonormal basis of what the rows span.
@@ -65,7 +62,7 @@ impl FewRows {
         let (dim, rows) = (self.columns.rows(), self.columns.columns());
         let basis = self.columns.orthonormal_basis();
         let along = times(basis.view().transpose(), self.columns.view(), rows, rows);
-        let small = factor::eigen_of(&times(along.view(), along.view().transpose(), rows, rows))?;
+        let small = factor::eigen_of(&times(along.view(), along.view().transpose(), rows, rows), 0.0)?;
         let zeros = small.values.iter().filter(|value| **value == 0.0).count();
         let vectors = times(basis.view(), small.vectors.view().columns(zeros..rows), dim, rows - zeros);
         Ok(Eigen { values: small.values[zeros..].to_vec(), vectors })

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use argand::{Advice, Argument, Error, Rows};
-use argand_linalg::{Eigen, Matrix, product};
+use argand::{Argument, Error, Rows};
+use argand_linalg::{Cholesky, Eigen, Matrix, product};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,8 @@ use crate::recipe::Recipe;
 /// The minimum of Σ (y − φᵀw − b)² + λ‖w‖² for every column of targets; classes are regressed on 1 and −1.
 ///
 /// # Cost
-/// D³/3 operations after the pass over the rows, of n < D rows n²D + n³/3 instead; D per column and predicted row.
+/// D³/3 operations after the pass over the rows, of n < D rows n²D + n³/3 instead, and those of [`RidgePath`] for λ within rounding; D per column
+/// and predicted row.
 ///
 /// ```
 /// use argand_learn::{Gram, Labels, Recipe, Ridge, Targets};
@@ -85,14 +86,19 @@ impl Centred {
         let moments = means.clone().enumerate().map(|(column, mean)| {
             gram.moments(column).iter().zip(&sums).map(|(moment, sum)| scale * (moment - mean * sum)).collect()
         });
-        let spread = gram.target_squares().iter().zip(means.clone());
         Ok(Self {
             rows,
             moments: moments.collect(),
-            spread: spread.map(|(squares, mean)| scale * scale * (squares - rows * mean * mean).max(0.0)).collect(),
+            spread: gram.target_spreads().iter().map(|spread| scale * scale * spread).collect(),
             target_means: means.map(|mean| scale * mean + shift).collect(),
             feature_means: sums.iter().map(|sum| sum / rows).collect(),
         })
+    }
+
+    /// √n times the mean features: what centring takes from ΦᵀΦ is its product with itself.
+    fn centre(&self) -> Vec<f64> {
+        let root = self.rows.sqrt();
+        self.feature_means.iter().map(|mean| mean * root).collect()
     }
 
     /// The intercept that maps the mean features to the mean targets.
@@ -115,32 +121,29 @@ fn check_lambda(lambda: f64) -> Result<(), Error> {
 }
 
 impl Ridge {
-    /// The model for one λ > 0; for λ = 0, the best fit with the smallest weights.
+    /// The model for one λ > 0; for λ = 0, the best fit with the smallest weights. Directions of features that cannot be told from rounding
+    /// are left out where λ is that small, too.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for λ < 0 or no rows; [`Error::Singular`] if λ is too small relative to the products for f64.
+    /// [`Error::Invalid`] for λ < 0 or no rows; [`Error::Singular`] for features too large for f64.
     pub fn fit(gram: &Gram, lambda: f64) -> Result<Self, Error> {
         check_lambda(lambda)?;
-        if lambda == 0.0 {
-            return RidgePath::new(gram)?.at(0.0);
-        }
         let centred = Centred::new(gram)?;
-        if let Some(rows) = gram.all_kept() {
-            let weights = FewRows::new(rows, &centred.feature_means).solve(&centred.moments, lambda)?;
-            return Self::assemble(gram, &centred, lambda, weights);
-        }
-        let matrix = || {
-            let mut matrix = gram.total().combine(1.0, None, lambda);
-            for column in 0..matrix.columns() {
-                for row in column..matrix.rows() {
-                    matrix[(row, column)] -= centred.rows * centred.feature_means[row] * centred.feature_means[column];
-                }
+        let weights = match gram.all_kept() {
+            _ if lambda == 0.0 => None,
+            Some(rows) => FewRows::new(rows, &centred.feature_means).solve(&centred.moments, lambda),
+            None => {
+                let centre = centred.centre();
+                let solved =
+                    |factor: Cholesky| centred.moments.iter().flat_map(|of| factor.solve(of)[1].clone()).collect();
+                let factor = || Cholesky::with_floor(|| factor::centred(gram.total(), &centre, lambda), lambda).ok();
+                (lambda > factor::rounding_of_centring(&centre)).then(factor).flatten().map(solved)
             }
-            matrix
         };
-        let factor = factor::cholesky_with_floor(matrix, lambda, "the regularised Gram matrix", Advice::Penalty)?;
-        let weights = centred.moments.iter().flat_map(|moments| factor.solve(moments)[1].clone()).collect();
-        Self::assemble(gram, &centred, lambda, weights)
+        match weights {
+            Some(weights) => Self::assemble(gram, &centred, lambda, weights),
+            None => RidgePath::new(gram)?.at(lambda),
+        }
     }
 
     fn assemble(gram: &Gram, centred: &Centred, lambda: f64, weights: Vec<f64>) -> Result<Self, Error> {
@@ -252,8 +255,8 @@ impl Model for Ridge {
 /// Ridge models for all λ from one eigendecomposition.
 ///
 /// # Formula
-/// With the centred Gram QEQᵀ and z = QᵀΦᵀ(y − ȳ): w(λ) = Q z/(E + λ). Eigenvalues below 10⁻¹² of the largest count as
-/// zero; for λ = 0 their directions are left out.
+/// With the centred Gram QEQᵀ and z = QᵀΦᵀ(y − ȳ): w(λ) = Q z/(E + λ). Directions whose eigenvalues are below 10⁻¹² of the largest, or within the rounding
+/// of centring, are left out.
 ///
 /// # Cost
 /// About 9D³ operations once, of n < D rows 9n³ + 6n²D instead; D² for the model of one λ, D for its generalised cross-validation.
@@ -262,6 +265,7 @@ pub struct RidgePath<'a> {
     gram: &'a Gram,
     centred: Centred,
     eigen: Eigen,
+    /// z of every column; zero where the eigenvalue is.
     rotated: Vec<Vec<f64>>,
 }
 
@@ -280,20 +284,29 @@ impl<'a> RidgePath<'a> {
         let centred = Centred::new(gram)?;
         let eigen = match gram.all_kept() {
             Some(rows) => FewRows::new(rows, &centred.feature_means).eigen()?,
-            None => {
-                let root = centred.rows.sqrt();
-                let centre: Vec<f64> = centred.feature_means.iter().map(|mean| mean * root).collect();
-                factor::eigen(gram.total(), Some(&centre))?
-            }
+            None => factor::eigen(gram.total(), Some(&centred.centre()))?,
         };
-        let rotated = centred.moments.iter().map(|moments| eigen.rotate(moments)).collect();
+        let rotate = |moments: &Vec<f64>| {
+            let rotated = eigen.rotate(moments).into_iter().zip(&eigen.values);
+            rotated.map(|(z, value)| if *value > 0.0 { z } else { 0.0 }).collect()
+        };
+        let rotated = centred.moments.iter().map(rotate).collect();
         Ok(Self { gram, centred, eigen, rotated })
     }
 
-    /// 1/(E + λ), or 0 where that is infinite.
-    fn inverses(&self, lambda: f64) -> Vec<f64> {
-        let inverse = |value: &f64| if value + lambda > 0.0 { 1.0 / (value + lambda) } else { 0.0 };
-        self.eigen.values.iter().map(inverse).collect()
+    /// f(e) of every eigenvalue e, 0 where that is 0.
+    fn each(&self, f: impl Fn(f64) -> f64) -> Vec<f64> {
+        self.eigen.values.iter().map(|&value| if value > 0.0 { f(value) } else { 0.0 }).collect()
+    }
+
+    /// λ/(e + λ), the share of each direction that a model leaves unexplained.
+    fn unexplained(&self, lambda: f64) -> Vec<f64> {
+        self.each(|value| lambda / (value + lambda))
+    }
+
+    /// The number of directions in which features vary.
+    fn rank(&self) -> usize {
+        self.eigen.values.iter().filter(|value| **value > 0.0).count()
     }
 
     /// The model for one λ.
@@ -302,7 +315,7 @@ impl<'a> RidgePath<'a> {
     /// [`Error::Invalid`] for λ < 0.
     pub fn at(&self, lambda: f64) -> Result<Ridge, Error> {
         check_lambda(lambda)?;
-        let inverses = self.inverses(lambda);
+        let inverses = self.each(|value| 1.0 / (value + lambda));
         let solve = |rotated: &Vec<f64>| -> Vec<f64> {
             self.eigen.rotate_back(&rotated.iter().zip(&inverses).map(|(z, inverse)| z * inverse).collect::<Vec<_>>())
         };
@@ -320,24 +333,31 @@ impl<'a> RidgePath<'a> {
     /// The effective number of parameters: 1 + Σ e/(e + λ).
     #[must_use]
     pub fn degrees_of_freedom(&self, lambda: f64) -> f64 {
-        1.0 + self.eigen.values.iter().zip(self.inverses(lambda)).map(|(value, inverse)| value * inverse).sum::<f64>()
+        1.0 + self.each(|value| value / (value + lambda)).iter().sum::<f64>()
     }
 
     /// The mean squared error expected on new rows, without any: n RSS/(n − degrees of freedom)².
+    ///
+    /// # Formula
+    /// With s = λ/(e + λ) in each of r directions, RSS = ‖y − ȳ‖² − Σ z²/e + Σ (z²/e) s² and n − degrees of freedom = n − 1 − r + Σ s: nothing is
+    /// lost where a small λ explains nearly all. For r = n − 1, every target can be explained.
     ///
     /// # Reference
     /// Golub, Heath and Wahba (1979), "Generalized cross-validation as a method for choosing a good ridge parameter".
     #[must_use]
     pub fn generalised_cross_validation(&self, lambda: f64) -> f64 {
-        let (rows, inverses) = (self.centred.rows, self.inverses(lambda));
-        let mut residual: f64 = self.centred.spread.iter().sum();
-        for rotated in &self.rotated {
-            for (z, (value, inverse)) in rotated.iter().zip(self.eigen.values.iter().zip(&inverses)) {
-                residual -= z * z * inverse * (2.0 - value * inverse);
+        let (rows, unexplained) = (self.centred.rows, self.unexplained(lambda));
+        let beyond = rows - 1.0 - self.rank() as f64;
+        let mut residual = 0.0;
+        for (rotated, spread) in self.rotated.iter().zip(&self.centred.spread) {
+            let explained = || rotated.iter().zip(self.each(|value| 1.0 / value)).map(|(z, inverse)| z * z * inverse);
+            if beyond > 0.0 {
+                residual += (spread - explained().sum::<f64>()).max(0.0);
             }
+            residual += explained().zip(&unexplained).map(|(square, share)| square * share * share).sum::<f64>();
         }
-        let left = rows - self.degrees_of_freedom(lambda);
-        if left > 0.0 { residual.max(0.0) * rows / (left * left) } else { f64::INFINITY }
+        let left = beyond.max(0.0) + unexplained.iter().sum::<f64>();
+        if left > 0.0 { residual * rows / (left * left) } else { f64::INFINITY }
     }
 
     /// The mean squared error on other rows, from their sums alone.
@@ -353,11 +373,11 @@ impl<'a> RidgePath<'a> {
         let (total, sums, rows) = (other.total(), other.feature_sums(), other.rows() as f64);
         let [scale, shift] = signs(other.targets());
         let dim = sums.len();
-        let mut squares = 0.0;
+        let (mut squares, spreads) = (0.0, other.target_spreads());
         for (column, (weights, &offset)) in model.weights.chunks(dim).zip(&model.header.intercepts).enumerate() {
-            // Σ (scale·y + shift − offset − φᵀw)², multiplied out.
-            let constant = shift - offset;
-            let (sum, square) = (other.target_sums()[column], other.target_squares()[column]);
+            // Σ (scale·(y − ȳ) + constant − φᵀw)², multiplied out.
+            let mean = other.target_sums()[column] / rows;
+            let constant = scale * mean + shift - offset;
             let moments = other.moments(column);
             let mut quadratic = 0.0;
             for (row, &weight) in weights.iter().enumerate() {
@@ -366,9 +386,9 @@ impl<'a> RidgePath<'a> {
                 quadratic += weight * (2.0 * lower + products[row] * weight);
             }
             let linear: f64 = (moments.iter().zip(&sums).zip(weights))
-                .map(|((moment, sum), weight)| weight * (scale * moment + constant * sum))
+                .map(|((moment, sum), weight)| weight * (scale * (moment - mean * sum) + constant * sum))
                 .sum();
-            squares += scale * scale * square + 2.0 * scale * constant * sum + rows * constant * constant;
+            squares += scale * scale * spreads[column] + rows * constant * constant;
             squares += quadratic - 2.0 * linear;
         }
         Ok(squares.max(0.0) / rows)
@@ -380,24 +400,31 @@ impl<'a> RidgePath<'a> {
     /// [`Error::Invalid`] for λ < 0.
     pub fn leave_one_out(&'a self, lambdas: &[f64]) -> Result<LeaveOneOut<'a>, Error> {
         lambdas.iter().try_for_each(|&lambda| check_lambda(lambda))?;
-        let errors = vec![0.0; lambdas.len()];
-        Ok(LeaveOneOut { path: self, inverses: lambdas.iter().map(|&lambda| self.inverses(lambda)).collect(), errors })
+        Ok(LeaveOneOut { path: self, lambdas: lambdas.to_vec(), errors: vec![0.0; lambdas.len()] })
     }
 }
 
 /// Leave-one-out errors of ridge models, for several λ at once.
 ///
 /// # Formula
-/// (y − ŷ)/(1 − h) with the leverage h = 1/n + Σ u²/(e + λ) of a centred row u in the basis of eigenvectors.
+/// (y − ŷ)/(1 − h) with the leverage h = 1/n + Σ u²/(e + λ) of a centred row u in the basis of eigenvectors. With s = λ/(e + λ), y − ŷ is
+/// y − ȳ − Σ uz/e + Σ (uz/e) s, and 1 − h is 1 − 1/n − Σ u²/e + Σ (u²/e) s: what does not depend on λ is zero where a row alone varies in some direction,
+/// and nothing is lost where a small λ explains nearly all. λ = 0 is its limit.
 ///
 /// # Cost
 /// D² operations per row for all λ together, and D for every column of targets and λ.
 #[derive(Debug)]
 pub struct LeaveOneOut<'a> {
     path: &'a RidgePath<'a>,
-    inverses: Vec<Vec<f64>>,
+    lambdas: Vec<f64>,
     errors: Vec<f64>,
 }
+
+/// A row with less than this share of its target beyond all directions is alone in some of them.
+const ALONE: f64 = 1e-9;
+
+/// λ = 0 is this share of the largest eigenvalue.
+const LIMIT: f64 = 1e-30;
 
 impl LeaveOneOut<'_> {
     /// Adds rows that the Gram holds.
@@ -426,31 +453,46 @@ impl LeaveOneOut<'_> {
         let block = Matrix::from_fn(dim, rows, |i, row| {
             f64::from(features.row(range.start + row)[i]) - centred.feature_means[i]
         });
-        let mut basis = Matrix::zeros(directions, rows);
-        product(basis.view_mut(), eigen.vectors.view().transpose(), block.view(), 1.0);
-        let squares = Matrix::from_fn(directions, rows, |i, row| basis[(i, row)] * basis[(i, row)]);
-        let inverses = Matrix::from_fn(directions, self.inverses.len(), |i, at| self.inverses[at][i]);
-        let mut leverages = Matrix::zeros(rows, self.inverses.len());
-        product(leverages.view_mut(), squares.view().transpose(), inverses.view(), 1.0);
+        let mut along = Matrix::zeros(directions, rows);
+        product(along.view_mut(), eigen.vectors.view().transpose(), block.view(), 1.0);
+        // u/√e and z/√e.
+        let inverses = self.path.each(|value| value.sqrt().recip());
+        let basis = Matrix::from_fn(directions, rows, |i, row| along[(i, row)] * inverses[i]);
+        let explained = Matrix::from_fn(directions, columns, |i, column| self.path.rotated[column][i] * inverses[i]);
         let mut fits = Matrix::zeros(rows, columns);
-        let errors_at = |(at, inverses): (usize, &Vec<f64>)| {
-            let weights = Matrix::from_fn(directions, columns, |i, column| inverses[i] * self.path.rotated[column][i]);
+        product(fits.view_mut(), basis.view().transpose(), explained.view(), 1.0);
+        let beyond = basis.squared_norms().into_iter().map(|norm| 1.0 - 1.0 / centred.rows - norm);
+        // What only this row can explain, it explains wholly as λ falls.
+        let beyond: Vec<f64> = beyond.map(|beyond| if beyond < ALONE { 0.0 } else { beyond }).collect();
+        let residuals = Matrix::from_fn(rows, columns, |row, column| {
+            let target = match labels {
+                Labels::Values(values) => values.row(range.start + row)[column],
+                Labels::Classes(classes) => f64::from(u8::from(classes[range.start + row] as usize == column)),
+            };
+            let residual = scale * target + shift - centred.target_means[column] - fits[(row, column)];
+            if beyond[row] > 0.0 { residual } else { 0.0 }
+        });
+        let squares = Matrix::from_fn(directions, rows, |i, row| basis[(i, row)] * basis[(i, row)]);
+        let least = LIMIT * eigen.values.last().copied().unwrap_or(0.0);
+        let unexplained: Vec<_> = self.lambdas.iter().map(|lambda| self.path.unexplained(lambda.max(least))).collect();
+        let shares = Matrix::from_fn(directions, unexplained.len(), |i, at| unexplained[at][i]);
+        let mut left = Matrix::zeros(rows, unexplained.len());
+        product(left.view_mut(), squares.view().transpose(), shares.view(), 1.0);
+        let error_at = |(at, shares): (usize, &Vec<f64>)| {
+            let weights = Matrix::from_fn(directions, columns, |i, column| shares[i] * explained[(i, column)]);
             product(fits.view_mut(), basis.view().transpose(), weights.view(), 1.0);
             let mut error = 0.0;
-            for (row, index) in range.clone().enumerate() {
-                // A row explained only by itself says nothing about others.
-                let left = (1.0 - 1.0 / centred.rows - leverages[(row, at)]).max(f64::from(f32::EPSILON));
-                for (column, mean) in centred.target_means.iter().enumerate() {
-                    let target = match labels {
-                        Labels::Values(values) => values.row(index)[column],
-                        Labels::Classes(classes) => f64::from(u8::from(classes[index] as usize == column)),
-                    };
-                    error += ((scale * target + shift - mean - fits[(row, column)]) / left).powi(2);
+            for (row, beyond) in beyond.iter().enumerate() {
+                let left = beyond + left[(row, at)];
+                // A single row says nothing about others.
+                if left > 0.0 {
+                    error +=
+                        (0..columns).map(|at| ((residuals[(row, at)] + fits[(row, at)]) / left).powi(2)).sum::<f64>();
                 }
             }
             error
         };
-        self.inverses.iter().enumerate().map(errors_at).collect()
+        unexplained.iter().enumerate().map(error_at).collect()
     }
 
     /// The mean squared error for each λ.

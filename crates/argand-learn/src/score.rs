@@ -2,7 +2,7 @@
 
 use argand::{Argument, Error, Rows};
 
-use crate::gram::{Labels, check_classes};
+use crate::gram::{Labels, Spread, check_classes};
 use crate::model::{Model, Predicts};
 
 /// The quality of predictions for some rows; scores of blocks add up.
@@ -17,10 +17,8 @@ pub struct Score {
     pub errors: u64,
     /// Sum of squared errors, over all columns of numbers.
     pub squares: f64,
-    /// Sum of the true numbers.
-    pub targets: f64,
-    /// Sum of their squares.
-    pub target_squares: f64,
+    /// The true numbers.
+    targets: Spread,
 }
 
 impl Score {
@@ -45,7 +43,7 @@ impl Score {
     /// The share of variance explained, for one column of numbers that vary.
     #[must_use]
     pub fn r2(&self) -> Option<f64> {
-        let spread = self.target_squares - self.targets * self.targets / self.rows as f64;
+        let spread = self.targets.squares();
         (spread > 0.0).then(|| 1.0 - self.squares / spread)
     }
 
@@ -57,8 +55,7 @@ impl Score {
             loss_sum: self.loss_sum + other.loss_sum,
             errors: self.errors + other.errors,
             squares: self.squares + other.squares,
-            targets: self.targets + other.targets,
-            target_squares: self.target_squares + other.target_squares,
+            targets: self.targets.plus(other.targets),
         }
     }
 
@@ -95,12 +92,11 @@ impl Score {
                     },
                     None => (model.predict(features)?, Vec::new()),
                 };
-                let targets = (0..values.rows()).flat_map(|row| values.row(row));
-                for (at, (mean, target)) in means.iter().zip(targets).enumerate() {
+                let targets: Vec<f64> = (0..values.rows()).flat_map(|row| values.row(row)).copied().collect();
+                score.targets = Spread::of(&targets);
+                for (at, (mean, target)) in means.iter().zip(&targets).enumerate() {
                     let square = (target - mean).powi(2);
                     score.squares += square;
-                    score.targets += target;
-                    score.target_squares += target * target;
                     if let Some(variance) = variances.get(at) {
                         score.loss_sum += 0.5 * (square / variance + (std::f64::consts::TAU * variance).ln());
                     }

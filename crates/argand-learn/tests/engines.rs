@@ -144,7 +144,7 @@ fn compare(engine: &Arc<dyn Engine>, tolerance: f64) {
             close(&got.products(), &want.products(), "products");
             close(&got.feature_sums(), &want.feature_sums(), "sums");
             close(got.target_sums(), want.target_sums(), "targets");
-            close(got.target_squares(), want.target_squares(), "squares");
+            close(&got.target_spreads(), &want.target_spreads(), "spreads");
             (0..targets.columns()).for_each(|at| close(&got.moments(at), &want.moments(at), "moments"));
 
             // The same models, whichever of the two Grams they are from.

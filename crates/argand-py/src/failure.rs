@@ -58,7 +58,6 @@ fn translated(error: Error, precision: &str, wider: &str) -> PyErr {
         ),
         Error::Singular { what, advice } => {
             let (name, advice) = match advice {
-                Advice::Penalty => ("alpha", "use a larger alpha, or 0".to_owned()),
                 Advice::Variances => ("kernel_variance", "use a smaller kernel_variance, or larger noise".to_owned()),
                 Advice::Damping => ("damping", "use a larger damping".to_owned()),
                 other => ("X", other.to_string()),

@@ -154,8 +154,6 @@ pub enum DeviceFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Advice {
-    /// A larger penalty on weights, or none.
-    Penalty,
     /// A smaller kernel variance, or larger noise.
     Variances,
     /// Rows of another scale.
@@ -167,7 +165,6 @@ pub enum Advice {
 impl fmt::Display for Advice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
-            Self::Penalty => "use a larger lambda, or 0",
             Self::Variances => "use a smaller kernel variance, or larger noise",
             Self::Scale => "scale the rows",
             Self::Damping => "use a larger damping",

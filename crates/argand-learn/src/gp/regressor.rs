@@ -20,7 +20,7 @@ use crate::recipe::Recipe;
 /// # Formula
 /// Λ = (s/σ²) ΦᵀΦ + I; mean ȳ + (s/σ²) φᵀΛ⁻¹Φᵀ(y − ȳ), variance s φᵀΛ⁻¹φ. Several columns of targets share s and σ².
 /// What is not given of s and σ² maximises the marginal likelihood: with the eigenvalues e of ΦᵀΦ and r = s/σ², the best σ² is
-/// (1/n)(‖y − ȳ‖² − Σ r z²/(1 + re)) for z = QᵀΦᵀ(y − ȳ), so that the search is over r alone.
+/// (1/n)(‖y − ȳ‖² − Σ z²/e + Σ (z²/e)/(1 + re)) for z = QᵀΦᵀ(y − ȳ), so that the search is over r alone.
 ///
 /// # Cost
 /// D³/3 operations after the pass over the rows, some 9D³ with a search; D² per predicted row.
@@ -83,13 +83,7 @@ impl GpRegressor {
             return Err(Error::invalid(Argument::Rows, "at least 2", gram.rows()));
         }
         let means: Vec<f64> = gram.target_sums().iter().map(|sum| sum / rows).collect();
-        let spread: Vec<f64> = (gram.target_squares().iter().zip(&means))
-            .map(|(squares, mean)| {
-                let spread = squares - rows * mean * mean;
-                // NaN, of squares that overflow, stays.
-                if spread < 0.0 { 0.0 } else { spread }
-            })
-            .collect();
+        let spread = gram.target_spreads();
         let too_large = || {
             let expected = "targets whose squares, divided by the noise, can be summed in f64";
             Error::invalid(Argument::Labels, expected, "larger ones; scale them")
@@ -228,14 +222,16 @@ fn best_variances(
         moments.iter().map(|moments| eigen.rotate(moments)).fold(vec![0.0; eigen.values.len()], |sums, rotated| {
             sums.iter().zip(rotated).map(|(a, b)| a + b * b).collect()
         });
-    // Where features do not vary, there is nothing to explain but rounding, and a large r would explain everything by that.
-    squares.iter_mut().zip(&eigen.values).filter(|(_, e)| **e == 0.0).for_each(|(z, _)| *z = 0.0);
+    // z²/e. Where features do not vary, there is nothing to explain but rounding, and a large r would explain everything by that.
+    squares.iter_mut().zip(&eigen.values).for_each(|(z, e)| *z = if *e > 0.0 { *z / e } else { 0.0 });
     let total: f64 = spread.iter().sum();
     // Noise below the rounding of the features is none of theirs.
     let least = 1e-12 * total / (rows * columns);
+    let rank = eigen.values.iter().filter(|e| **e > 0.0).count();
+    let beyond = if rank as f64 >= rows { 0.0 } else { (total - squares.iter().sum::<f64>()).max(0.0) };
     let best_noise = |ratio: f64| {
-        let explained: f64 = squares.iter().zip(&eigen.values).map(|(z, e)| ratio * z / (1.0 + ratio * e)).sum();
-        ((total - explained) / (rows * columns)).max(least)
+        let left: f64 = squares.iter().zip(&eigen.values).map(|(square, e)| square / (1.0 + ratio * e)).sum();
+        ((beyond + left) / (rows * columns)).max(least)
     };
     let noise_at = |ratio: f64| match (kernel, noise) {
         (_, Some(noise)) => noise,

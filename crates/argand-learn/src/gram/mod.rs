@@ -18,18 +18,19 @@ use crate::blocks::SUMMED_ROWS;
 use crate::engine::Engine;
 use crate::recipe::Recipe;
 use products::{Group, WIDTH};
-use targets::{sum, target_columns};
+use targets::{Column, sum, target_columns};
 use triangle::{Products, most_kept, split, sums_of};
 
 pub(crate) use products::Packed;
-pub(crate) use targets::check_classes;
 pub use targets::{Labels, Targets};
+pub(crate) use targets::{Spread, check_classes};
 pub(crate) use triangle::Triangle;
 
 /// Sums over rows of features φ and targets y: all that ridge regression and Gaussian processes learn from.
 ///
 /// # Formula
-/// n, Φᵀ1, ΦᵀΦ (of all rows or of every class), ΦᵀY, Yᵀ1 and diag(YᵀY); Y has a column of zeros and ones for every class.
+/// n, Φᵀ1, ΦᵀΦ (of all rows or of every class), ΦᵀY, Yᵀ1, diag(YᵀY) and Σ(y − ȳ)² of every column; Y has a column of zeros and ones for
+/// every class.
 /// Features are f32, all sums f64.
 ///
 /// # Cost
@@ -65,6 +66,8 @@ pub struct Gram {
     moments: Vec<f64>,
     target_sums: Vec<f64>,
     target_squares: Vec<f64>,
+    /// Σ (y − ȳ)² of every column of numbers; zeros for classes, whose sums say it.
+    target_spreads: Vec<f64>,
     /// Where the sums come from, and models are fitted to them.
     engine: Option<Arc<dyn Engine>>,
 }
@@ -78,6 +81,7 @@ impl PartialEq for Gram {
             && self.moments == other.moments
             && self.target_sums == other.target_sums
             && self.target_squares == other.target_squares
+            && self.target_spreads == other.target_spreads
     }
 }
 
@@ -95,6 +99,9 @@ struct Header {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     kept: Vec<Option<usize>>,
 }
+
+/// The array of Σ (y − ȳ)² in files.
+const SPREADS: &str = "target_spreads";
 
 /// The kind of the archive of a [`Gram`].
 pub const SUMS: &str = "gram";
@@ -131,6 +138,7 @@ impl Gram {
             moments: vec![0.0; dim * (columns + 1)],
             target_sums: vec![0.0; columns],
             target_squares: vec![0.0; columns],
+            target_spreads: vec![0.0; columns],
             engine: None,
         })
     }
@@ -185,13 +193,11 @@ impl Gram {
                     moments.chunks_mut(of_feature).zip(sums).for_each(|(moments, sum)| moments[at] += sum);
                 }
             });
-            for (column, (sum, squares)) in
-                columns.iter().zip(self.target_sums.iter_mut().zip(&mut self.target_squares))
-            {
-                let [first, second] = column.sums();
-                *sum += first;
-                *squares += second;
-            }
+            self.add_targets(
+                self.rows + (part * SUMMED_ROWS) as u64,
+                rows.len() as u64,
+                columns.iter().map(Column::sums),
+            );
         }
         if let (Targets::ClassesApart(classes), Labels::Classes(labels)) = (self.targets, labels) {
             let mut groups = vec![Vec::new(); classes];
@@ -204,6 +210,26 @@ impl Gram {
         }
         self.rows += features.rows() as u64;
         Ok(())
+    }
+
+    /// Adds Σ y, Σ y² and Σ (y − ȳ)² of every column of so many rows to those of so many rows before.
+    fn add_targets(&mut self, before: u64, rows: u64, others: impl IntoIterator<Item = [f64; 3]>) {
+        let ours = self.target_sums.iter_mut().zip(&mut self.target_squares).zip(&mut self.target_spreads);
+        for (((sum, square), spread), [other, others, apart]) in ours.zip(others) {
+            if let Targets::Values(_) = self.targets {
+                let ours = Spread { count: before as f64, sum: *sum, squares: *spread };
+                *spread = ours.plus(Spread { count: rows as f64, sum: other, squares: apart }).squares;
+            }
+            *sum += other;
+            *square += others;
+        }
+    }
+
+    /// Adds the targets of rows whose products are summed up elsewhere, after those of so many rows before.
+    pub(crate) fn add_labels(&mut self, before: u64, labels: Labels<'_>) {
+        let all: Vec<usize> = (0..labels.rows()).collect();
+        let columns = target_columns(&all, labels, self.targets.columns());
+        self.add_targets(before, all.len() as u64, columns.iter().map(Column::sums));
     }
 
     pub(crate) fn check(&self, features: Rows<'_, f32>, labels: Labels<'_>) -> Result<(), Error> {
@@ -239,8 +265,8 @@ impl Gram {
         }
     }
 
-    /// Takes the place of an empty Gram: the packed sums ZᵀZ of every group of rows, where a row of Z has the features, 1, and the targets
-    /// unless their classes are apart.
+    /// Takes the place of a Gram that knows the targets of its rows alone: the packed sums ZᵀZ of every group of rows, where a row of Z has
+    /// the features, 1, and the targets unless their classes are apart.
     pub(crate) fn with_sums(mut self, rows: u64, sums: Vec<Vec<f64>>, engine: Option<&Arc<dyn Engine>>) -> Self {
         let (dim, columns) = (self.recipe.spec.features, self.targets.columns());
         let row = |packed: &[f64], row: usize| packed[row * (row + 1) / 2..][..=row].to_vec();
@@ -255,14 +281,8 @@ impl Gram {
             add(0, &of_ones);
             if let Targets::ClassesApart(_) = self.targets {
                 add(1 + group, &of_ones);
-                (self.target_sums[group], self.target_squares[group]) = (of_ones[dim], of_ones[dim]);
             } else {
-                for column in 0..columns {
-                    let of_target = row(&packed, dim + 1 + column);
-                    add(1 + column, &of_target);
-                    self.target_sums[column] = of_target[dim];
-                    self.target_squares[column] = of_target[dim + 1 + column];
-                }
+                (0..columns).for_each(|column| add(1 + column, &row(&packed, dim + 1 + column)));
             }
             packed.truncate(dim * (dim + 1) / 2);
             packed.shrink_to_fit();
@@ -284,19 +304,14 @@ impl Gram {
     pub fn merge(&mut self, other: &Self) -> Result<(), Error> {
         self.check_same(other)?;
         self.total = OnceLock::new();
+        self.add_targets(self.rows, other.rows, (0..self.targets.columns()).map(|column| other.target(column)));
         self.rows += other.rows;
         let (dim, mut packed) = (self.recipe.spec.features, Packed::new());
         let most = most_kept(self.targets.groups(), dim);
         for (products, other) in self.products.iter_mut().zip(&other.products) {
             products.merge(other, most, dim, &mut packed);
         }
-        for (sums, others) in [
-            (&mut self.moments, &other.moments),
-            (&mut self.target_sums, &other.target_sums),
-            (&mut self.target_squares, &other.target_squares),
-        ] {
-            sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other);
-        }
+        self.moments.iter_mut().zip(&other.moments).for_each(|(sum, other)| *sum += other);
         Ok(())
     }
 
@@ -447,6 +462,26 @@ impl Gram {
         &self.target_squares
     }
 
+    fn target(&self, column: usize) -> [f64; 3] {
+        [self.target_sums[column], self.target_squares[column], self.target_spreads[column]]
+    }
+
+    /// Σ (y − ȳ)² of every column of targets, as near as Σ y and Σ y² say it.
+    fn spreads_of_sums(&self) -> Vec<f64> {
+        let of = |(square, sum): (&f64, &f64)| (square - sum * sum / (self.rows as f64).max(1.0)).max(0.0);
+        self.target_squares.iter().zip(&self.target_sums).map(of).collect()
+    }
+
+    /// Σ (y − ȳ)² of every column of targets; zero for numbers that differ by rounding alone.
+    #[must_use]
+    pub fn target_spreads(&self) -> Vec<f64> {
+        if !matches!(self.targets, Targets::Values(_)) {
+            return self.spreads_of_sums();
+        }
+        let of = |(&sum, &squares): (&f64, &f64)| Spread { count: self.rows as f64, sum, squares }.squares();
+        self.target_sums.iter().zip(&self.target_spreads).map(of).collect()
+    }
+
     /// The sums as a file, to be sent and merged elsewhere.
     #[must_use]
     pub fn to_archive(&self) -> Archive {
@@ -474,11 +509,14 @@ impl Gram {
         if keeps {
             archive = archive.with_f32("rows", rows);
         }
-        archive
+        archive = archive
             .with_f64("products", sums)
             .with_f64("moments", self.moments.clone())
             .with_f64("target_sums", self.target_sums.clone())
-            .with_f64("target_squares", self.target_squares.clone())
+            .with_f64("target_squares", self.target_squares.clone());
+        // As files were before, where they say it all.
+        let known = !matches!(self.targets, Targets::Values(_)) || self.target_spreads == self.spreads_of_sums();
+        if known { archive } else { archive.with_f64(SPREADS, self.target_spreads.clone()) }
     }
 
     /// What [`Gram::to_archive`] made.
@@ -520,17 +558,23 @@ impl Gram {
             }
         });
         let products = products.collect();
-        Ok(Self {
+        let mut gram = Self {
             total: OnceLock::new(),
             moments: archive.take_f64("moments", moments)?,
             target_sums: archive.take_f64("target_sums", columns)?,
             target_squares: archive.take_f64("target_squares", columns)?,
+            target_spreads: vec![0.0; columns],
             recipe,
             targets,
             rows,
             products,
             engine: None,
-        })
+        };
+        if let Targets::Values(_) = targets {
+            gram.target_spreads =
+                if archive.has(SPREADS) { archive.take_f64(SPREADS, columns)? } else { gram.spreads_of_sums() };
+        }
+        Ok(gram)
     }
 
     /// As [`Gram::to_archive`], in bytes.

@@ -107,12 +107,58 @@ impl Column {
         }
     }
 
-    /// Σ y and Σ y².
-    pub(super) fn sums(&self) -> [f64; 2] {
+    /// Σ y, Σ y² and, of numbers, Σ (y − ȳ)².
+    pub(super) fn sums(&self) -> [f64; 3] {
         match self {
-            Self::Values(targets) => [targets.iter().sum(), targets.iter().map(|target| target * target).sum()],
-            Self::Members(places) => [places.len() as f64; 2],
+            Self::Values(targets) => {
+                let spread = Spread::of(targets);
+                [spread.sum, targets.iter().map(|target| target * target).sum(), spread.squares]
+            }
+            Self::Members(places) => [places.len() as f64, places.len() as f64, 0.0],
         }
+    }
+}
+
+/// How numbers vary. Σ y² − nȳ² would lose all digits where their mean is large.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Spread {
+    /// n
+    pub(crate) count: f64,
+    /// Σ y
+    pub(crate) sum: f64,
+    /// Σ (y − ȳ)²
+    pub(crate) squares: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(values: &[f64]) -> Self {
+        let (count, sum) = (values.len() as f64, values.iter().sum::<f64>());
+        let mean = sum / count.max(1.0);
+        let [left, squares] = values.iter().fold([0.0; 2], |[left, squares], value| {
+            let apart = value - mean;
+            [left + apart, squares + apart * apart]
+        });
+        // The mean is rounded.
+        Self { count, sum, squares: squares - left * left / count.max(1.0) }
+    }
+
+    /// That of both; their order does not matter, to the last bit.
+    ///
+    /// # Reference
+    /// Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise algorithm for computing sample variances".
+    pub(crate) fn plus(self, other: Self) -> Self {
+        if self.count == 0.0 || other.count == 0.0 {
+            return if self.count == 0.0 { other } else { self };
+        }
+        let (count, apart) = (self.count + other.count, self.sum / self.count - other.sum / other.count);
+        let between = apart * apart * (self.count * other.count / count);
+        Self { count, sum: self.sum + other.sum, squares: self.squares + other.squares + between }
+    }
+
+    /// Σ (y − ȳ)², zero for numbers that differ by rounding alone.
+    pub(crate) fn squares(self) -> f64 {
+        let rounding = 64.0 * f64::EPSILON * self.sum / self.count.max(1.0);
+        if self.squares <= self.count * rounding * rounding { 0.0 } else { self.squares }
     }
 }
 

@@ -61,8 +61,9 @@ fn sums_are_those_of_the_definition() {
             assert_close(&got, &moments, 1e-12);
             assert_close(&gram.feature_sums(), &sums, 1e-12);
             for column in 0..3 {
-                let of = |power| (0..rows).map(|row| hot[row * 3 + column].powi(power)).sum::<f64>();
-                assert_close(&[gram.target_sums()[column], gram.target_squares()[column]], &[of(1), of(2)], 1e-12);
+                let sum = (0..rows).map(|row| hot[row * 3 + column]).sum::<f64>();
+                let spread = (0..rows).map(|row| (hot[row * 3 + column] - sum / rows as f64).powi(2)).sum::<f64>();
+                assert_close(&[gram.target_sums()[column], gram.target_spreads()[column]], &[sum, spread], 1e-12);
             }
             let matrix = gram.total().combine(2.0, Some((-1.0, gram.total())), 1.0);
             for (i, j) in [(0, 0), (dim - 1, 0), (dim - 1, dim - 1)] {
