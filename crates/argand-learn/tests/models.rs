@@ -547,7 +547,10 @@ fn numbers_without_a_likelihood_are_named() {
         problem.features.iter_mut().for_each(|value| *value *= features);
         problem.targets.iter_mut().for_each(|value| *value *= targets);
         match GpRegressor::fit(&problem.gram(Targets::Values(1), 0..30), variances) {
-            Ok(model) => Ok(model.log_marginal_likelihood().is_finite()),
+            Ok(model) => {
+                let predicted = model.predict(problem.table(0..30)).unwrap().means;
+                Ok(model.log_marginal_likelihood().is_finite() && predicted.iter().all(|mean| mean.is_finite()))
+            }
             Err(Error::Invalid { argument, .. }) => Err(argument),
             Err(other) => panic!("{other}"),
         }

@@ -124,7 +124,7 @@ impl GpRegressor {
             let [half, solution] = factor.solve(&centred(column));
             check_finite(&solution)?;
             explained += half.iter().map(|value| value * value).sum::<f64>() / noise * (kernel / noise);
-            weights.extend(solution.iter().map(|weight| weight * kernel / noise));
+            weights.extend(solution.iter().map(|weight| weight * (kernel / noise)));
         }
         let residual = spread.iter().sum::<f64>() / noise - explained;
         let each = factor.log_determinant() + rows * (noise.ln() + LOG_TAU);
