@@ -384,3 +384,21 @@ def test_long_lists_of_columns_that_differ():
     ]:
         with pytest.raises(ValueError, match=message):
             make(names).merge(make(others))
+
+
+def test_classes_of_pandas_own_types_stay_what_they_are():
+    X, y = np.random.default_rng(0).random((60, 3)), np.arange(60) % 2
+    large = y + 2**53
+    for labels, classes in [
+        (pd.array(y.astype(bool), dtype="boolean"), np.array([False, True])),
+        (pd.Series(y, dtype="UInt8"), np.array([0, 1], np.uint8)),
+        (pd.Series(large, dtype="Int64"), np.array([2**53, 2**53 + 1])),
+        (pd.Series(large).astype("category"), np.array([2**53, 2**53 + 1])),
+    ]:
+        model = argand.RidgeClassifier(n_components=16, random_state=0).fit(X, labels)
+        np.testing.assert_array_equal(model.classes_, classes)
+        assert model.predict(X).dtype == model.classes_.dtype == classes.dtype
+        assert model.score(X, labels) == np.mean(model.predict(X) == np.asarray(labels))
+    for kind in ("boolean", "Int64"):
+        with pytest.raises(ValueError, match="y: expected classes, got NaN"):
+            model.fit(X, pd.Series([None, *y[1:]], dtype=kind))

@@ -14,7 +14,18 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
 from . import _argand
-from ._arguments import all_or_nothing, check_table, integer, is_dask, native, number, seed_of, text, threads_of
+from ._arguments import (
+    all_or_nothing,
+    check_table,
+    integer,
+    is_dask,
+    native,
+    number,
+    numpy_labels,
+    seed_of,
+    text,
+    threads_of,
+)
 from ._base_sketch import check_directions, fit_spec, make_spec
 
 # Messages have at most so many names of columns.
@@ -331,7 +342,7 @@ class BaseRegressor(RegressorMixin, BaseModel):
 
 class BaseClassifier(ClassifierMixin, BaseModel):
     def _check_labels(self, y: Any, *, reset: bool, classes: Any) -> np.ndarray:
-        y = column_or_1d(y, warn=True)
+        y = column_or_1d(exact_labels(y), warn=True)
         if y.dtype.kind in "fc" and not np.isfinite(y).all():
             raise ValueError("y: expected classes, got NaN or infinity")
         if reset:
@@ -363,7 +374,7 @@ class BaseClassifier(ClassifierMixin, BaseModel):
         """
         if is_dask(X):
             return float(accuracy_score(*self._true_and_predicted(X, y), sample_weight=sample_weight))
-        return super().score(X, y, sample_weight)
+        return super().score(X, exact_labels(y), sample_weight)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None):
         """Learn from more rows, exactly as if all had come at once (up to rounding).
@@ -381,6 +392,13 @@ class BaseClassifier(ClassifierMixin, BaseModel):
         self
         """
         return self._partial_fit(X, y, classes)
+
+
+def exact_labels(y: Any) -> Any:
+    """Labels of which scikit-learn does not make float64, as it does of integers and booleans of pandas' own types."""
+    pandas = sys.modules.get("pandas")
+    kinds = () if pandas is None else (pandas.Series, pandas.DataFrame, pandas.api.extensions.ExtensionArray)
+    return numpy_labels(y) if isinstance(y, kinds) and not np.any(pandas.isna(y)) else y
 
 
 def differing_names(*lists: list[str]) -> list[str]:
