@@ -199,20 +199,33 @@ class Plan:
 
             ax = plt.subplots(figsize=(8, 4.5), layout="constrained")[1]
         judged = any(c.validation for c in self.candidates)
-        for rank, c in enumerate(self.candidates, 1):
-            if judged and not c.validation:
-                continue
-            error, spread = (c.validation.error, c.validation.standard_error) if c.validation else (c.median_error, 0)
+        points = [
+            (rank, c, *((c.validation.error, c.validation.standard_error) if c.validation else (c.median_error, 0)))
+            for rank, c in enumerate(self.candidates, 1)
+            if c.validation or not judged
+        ]
+        line = self.target_error if not judged else None
+        positive = [shown for shown in [line or 0, *(error for _, _, error, _ in points)] if shown > 0]
+        # A logarithmic axis has no place for 0.
+        floor = min(positive) / 3 if positive else 0
+        for rank, c, error, spread in points:
+            place, end = max(error, floor), 1.96 * spread
             style = {"color": "tab:red" if c is self.recommended else "tab:blue", "marker": "o"}
             label = f"{rank}  {c.method}, {c.n_components}"
-            ax.errorbar(c.total_seconds, error, yerr=1.96 * spread, label=label, **style)
-            ax.annotate(str(rank), (c.total_seconds, error), (5, 4), textcoords="offset points", fontsize=8)
+            ends = [[end if error > 0 else 0], [max(error + end - place, 0)]]
+            ax.errorbar(c.total_seconds, place, yerr=ends, label=label, **style)
+            ax.annotate(str(rank), (c.total_seconds, place), (5, 4), textcoords="offset points", fontsize=8)
         # Names beside the points would overlap.
         ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, handlelength=1, frameon=False)
-        ax.set(xscale="log", yscale="log", xlabel=f"seconds for features and fit of {self.rows} rows")
+        ax.set(xscale="log", xlabel=f"seconds for features and fit of {self.rows} rows")
+        ax.set(**{"yscale": "log"} if positive else {"ylim": (-0.05, 1)})
         ax.set_ylabel("validation error" if judged else "median relative error of the kernel matrix")
-        if self.target_error is not None and not judged:
-            ax.axhline(self.target_error, color="gray", linewidth=0.8)
+        if positive and any(error <= 0 for _, _, error, _ in points):
+            ax.axhline(floor, color="gray", linewidth=0.8, linestyle=":")
+            beside = {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points", "ha": "right"}
+            ax.annotate("error 0", (1, floor), (-3, 3), fontsize=8, color="gray", **beside)
+        if line is not None:
+            ax.axhline(line, color="gray", linewidth=0.8)
         return ax
 
 
