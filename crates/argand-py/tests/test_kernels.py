@@ -253,6 +253,16 @@ def test_plans_keep_length_scales(rows):
         assert json.loads(best.fit(rows).spec)["kernel"]["length_scale"] == scale
 
 
+@pytest.mark.parametrize(("dtype", "away"), [(np.float64, 2**40), (np.float32, 2**20)], ids=["float64", "float32"])
+def test_kernels_of_rows_far_from_the_origin(dtype, away):
+    near = np.random.default_rng(0).integers(0, 8, (60, 4)).astype(dtype)
+    for sketch in (argand.GaussianSketch(0.1), argand.NystromSketch(gamma=0.1)):
+        for other in (None, near[:7] + 1):
+            far = sketch.kernel(near + dtype(away), None if other is None else other + dtype(away))
+            assert far.dtype == dtype
+            np.testing.assert_allclose(far, sketch.kernel(near, other), rtol=1e-5)
+
+
 def test_a_kernel_that_is_infinite(rows):
     wide = 20 * rows
     with pytest.raises(ValueError, match=r"kernel fits into float64, got exp\(.*or use a smaller gamma"):

@@ -317,6 +317,28 @@ def test_a_plan_that_fails(X):
         plan.best
 
 
+def test_advice_is_about_parameters_of_the_kernel(X):
+    with pytest.raises(ValueError, match=r"got exp\(.*\); scale the rows, or use a larger length_scale"):
+        argand.plan(5 * X, kernel="exponential", length_scale=0.05, target_error=0.05)
+    large = {"kernel": "series", "coefficients": [1e300] * 3, "n_components": 64, "methods": ["nystrom"]}
+    with pytest.raises(ValueError, match=r"too large for float64; scale .* or use smaller coefficients$"):
+        argand.plan(np.random.default_rng(0).random((200, 5)), **large)
+
+
+@pytest.mark.parametrize(
+    ("goal", "words"),
+    [
+        ({"target_error": 0.5}, "a relative error of 0.5"),
+        ({"n_components": 16, "time_budget": 60}, "the features asked for"),
+        ({"time_budget": 60}, "a time budget of 60 s"),
+    ],
+    ids=["error", "features", "time"],
+)
+def test_a_plan_in_a_notebook_says_its_goal(goal, words, X):
+    plan = argand.plan(X, methods=["ctr-product-srht"], random_state=0, **goal)
+    assert f"1 methods for {words}, on these rows" in plan._repr_html_()
+
+
 def test_a_plan_shows_itself_in_a_notebook():
     x = np.abs(np.random.default_rng(0).normal(size=(100, 6)))
     plan = argand.plan(x, degree=2, n_components=64, methods=["ctr-product-srht", "tensor-sketch"])

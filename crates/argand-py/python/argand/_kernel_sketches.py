@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.metrics.pairwise import linear_kernel, polynomial_kernel, rbf_kernel
 from sklearn.utils.extmath import row_norms
 
@@ -51,14 +52,8 @@ class KernelSketch(BaseSketch):
         """Refuse rows whose exponential kernel is infinite: the compiled part finds its matrix singular."""
         kernel = self._kernel_parameters(table.shape[1])
         if kernel.get("exponential", False) and in_memory(table):
-            with np.errstate(over="ignore"):
-                largest = float(np.max(row_norms(table.astype(np.float64), squared=True))) / kernel["length_scale"] ** 2
-            if largest > np.log(np.finfo(np.float64).max):
-                width = "a larger length_scale" if getattr(self, "gamma", None) is None else "a smaller gamma"
-                raise ValueError(
-                    f"X: expected rows whose kernel fits into float64, got exp({largest:.4g}); scale the rows, "
-                    f"or use {width}"
-                )
+            width = "a larger length_scale" if getattr(self, "gamma", None) is None else "a smaller gamma"
+            check_exponents(table, kernel["length_scale"], width)
 
     def kernel(self, X: Any, Y: Any = None) -> np.ndarray:
         """The exact kernel matrix that features approximate.
@@ -76,6 +71,7 @@ class KernelSketch(BaseSketch):
         X, Y = check_table(X), None if Y is None else check_table(Y, name="Y")
         kernel = self._with_kernel(X)._kernel_parameters(X.shape[1])
         if "length_scale" in kernel and not kernel.get("exponential", False):
+            X, Y = around_mean(X, Y)
             return rbf_kernel(X, Y, gamma=0.5 / kernel["length_scale"] ** 2)
         if "degree" in kernel:
             return polynomial_kernel(X, Y, kernel["degree"], kernel["gamma"], kernel["coef0"])
@@ -463,6 +459,27 @@ class NystromSketch(KernelSketch):
         # These kernels need no rows.
         loaded._look_at(None)
         return loaded
+
+
+def around_mean(X: Any, Y: Any) -> tuple[Any, Any]:
+    """Tables less the mean of the rows of X, which distances do not see: squares of large numbers would hide them.
+
+    Sparse tables would become dense, and stay as they are.
+    """
+    if sp.issparse(X) or sp.issparse(Y):
+        return X, Y
+    mean = X.mean(axis=0, dtype=np.float64)
+    return (X - mean).astype(X.dtype), None if Y is None else (Y - mean).astype(Y.dtype)
+
+
+def check_exponents(table: Any, length_scale: float, advice: str) -> None:
+    """Refuse rows whose exponential kernel does not fit into float64."""
+    with np.errstate(over="ignore"):
+        largest = float(np.max(row_norms(table.astype(np.float64), squared=True))) / length_scale**2
+    if largest > np.log(np.finfo(np.float64).max):
+        raise ValueError(
+            f"X: expected rows whose kernel fits into float64, got exp({largest:.4g}); scale the rows, or use {advice}"
+        )
 
 
 def positive(name: str, value: Any) -> float:
