@@ -600,6 +600,67 @@ def test_errors_of_targets_name_the_block(rows):
         fitted.partial_fit(X, np.full(ROWS, 2))
 
 
+def in_pandas(labels, kind):
+    """Labels 0 and 1 in a type of pandas."""
+    if kind.endswith("categories"):
+        labels = {"number": labels, "date": pd.to_datetime(labels), "text": labels.astype(str)}[kind.split()[0]]
+        return pd.Series(labels).astype("category")
+    return pd.Series(pd.array(labels.astype(bool) if kind.startswith("bool") else labels, dtype=kind))
+
+
+@pytest.mark.parametrize("kind", ["number categories", "date categories", "text categories", "Sparse[int]"])
+def test_labels_that_pandas_encodes_are_those_in_memory(kind, rows):
+    data = pd.DataFrame(rows[:, :3], columns=list("abc")).assign(k=in_pandas(np.arange(ROWS) // 3 % 2, kind))
+    x, frame = data[["a", "b", "c"]], dd.from_pandas(data, npartitions=3)
+    lazy = frame[["a", "b", "c"]]
+    for model in [model for model in MODELS if kind[0] in "nS" or "Classifier" in model.__name__]:
+        make = lambda model=model: model(n_components=16, random_state=0)
+        found, expected = make().fit(lazy, frame.k), make().fit(x, data.k)
+        if "Classifier" in model.__name__:
+            np.testing.assert_array_equal(found.classes_, expected.classes_)
+            assert found.classes_.dtype == expected.classes_.dtype
+            np.testing.assert_array_equal(found.predict(x), expected.predict(x))
+        else:
+            np.testing.assert_allclose(found.predict(x), expected.predict(x), rtol=1e-3)
+        assert found.score(lazy, frame.k) == pytest.approx(expected.score(x, data.k), rel=1e-3)
+
+
+def test_targets_in_columns_that_pandas_encodes(rows):
+    k = in_pandas(np.arange(ROWS) % 2, "number categories")
+    data = pd.DataFrame(rows[:, :2], columns=list("ab")).assign(k=k, again=k)
+    frame = dd.from_pandas(data, npartitions=4)
+    found = argand.Ridge(n_components=16, random_state=0).fit(frame[["a", "b"]], frame[["k", "a", "again"]])
+    numbers = data[["k", "a", "again"]].astype(float)
+    expected = argand.Ridge(n_components=16, random_state=0).fit(data[["a", "b"]], numbers)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-3, atol=1e-5)
+
+
+def test_missing_categories_are_named(rows, monkeypatch):
+    data = pd.DataFrame(rows[:, :3], columns=list("abc")).assign(k=in_pandas(np.arange(ROWS) % 2, "number categories"))
+    data.loc[57, "k"] = None
+    frame = dd.from_pandas(data, npartitions=4)
+    for model, y in [*((model, frame.k) for model in MODELS), (argand.Ridge, frame[["k", "c"]])]:
+        with pytest.raises(ValueError, match="block 1: y: row 7 is nan"):
+            model(n_components=16).fit(frame[["a", "b"]], y)
+    # Errors of pandas are of a block, too.
+    monkeypatch.setattr(_sums, "numpy_labels", lambda y: int("x") if 57 in y.index else y.to_numpy())
+    with pytest.raises(ValueError, match="block 1: y: invalid literal"):
+        argand.Ridge(n_components=16).fit(frame[["a", "b"]], frame.c)
+    with pytest.raises(ValueError, match="block 1: y: invalid literal"):
+        argand.Ridge(n_components=16).fit(da.from_array(rows, chunks=(50, COLUMNS)), frame.c)
+
+
+@pytest.mark.parametrize("kind", ["boolean", "Int64", "UInt8", "int64[pyarrow]", "bool[pyarrow]"])
+def test_classes_of_pandas_own_types_are_those_in_memory(kind, rows):
+    data = pd.DataFrame(rows[:, :3], columns=list("abc")).assign(k=in_pandas(rows[:, :2].argmax(axis=1), kind))
+    x, frame = data[["a", "b", "c"]], dd.from_pandas(data, npartitions=3)
+    make = lambda: argand.RidgeClassifier(n_components=16, random_state=0)
+    found, expected = make().fit(frame[["a", "b", "c"]], frame.k), make().fit(x, data.k)
+    assert found.classes_.dtype == expected.classes_.dtype and expected.classes_.dtype.kind in "biu"
+    assert expected.predict(x).dtype == found.predict(frame[["a", "b", "c"]]).compute().dtype
+    assert expected.score(x, data.k) == found.score(frame[["a", "b", "c"]], frame.k) > 0.9
+
+
 def labelled_by(*blocks):
     """Targets that believe what they are told of their blocks."""
     parts = [dask.delayed(lambda block=block: block)() for block in blocks]

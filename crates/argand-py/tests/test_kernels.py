@@ -1,6 +1,7 @@
 """Sketches of Gaussian and dot-product kernels, and Nyström's features."""
 
 import json
+import math
 import pickle
 import warnings
 
@@ -210,6 +211,58 @@ def test_files_do_not_say_how_landmarks_were_selected(rows, tmp_path):
         assert again.spec == pivoted.spec != loaded.spec
 
 
+@pytest.mark.parametrize(
+    "sketch",
+    [
+        argand.GaussianSketch(method="nystrom", n_components=4, random_state=0),
+        argand.NystromSketch(n_components=4, random_state=0),
+        argand.NystromSketch("exponential", n_components=4, random_state=0),
+        argand.DotProductSketch(method="nystrom", n_components=4, random_state=0),
+    ],
+    ids=str,
+)
+def test_length_scales_keep_their_last_digit(sketch, rows, tmp_path):
+    length_scale_of = lambda sketch: json.loads(sketch.spec)["kernel"]["length_scale"]
+    for scale in [3.909184636244557, *np.random.default_rng(0).uniform(0.5, 20, 50).tolist()]:
+        fitted = clone(sketch).set_params(length_scale=scale).fit(rows)
+        fitted.save(tmp_path / "sketch.json")
+        loaded = type(sketch).load(tmp_path / "sketch.json")
+        both = [length_scale_of(s) for s in (fitted, clone(loaded).fit(rows))]
+        assert both == [scale, scale]
+        np.testing.assert_array_equal(loaded.kernel(rows), fitted.kernel(rows))
+
+
+def test_gammas_give_the_length_scales_of_the_command_line(rows):
+    # Rounded once for the quotient and once for the root.
+    for gamma in np.random.default_rng(0).uniform(0, 10, 2000).tolist():
+        for sketch, scale in [
+            (argand.GaussianSketch(gamma), math.sqrt(0.5 / gamma)),
+            (argand.NystromSketch(gamma=gamma), math.sqrt(0.5 / gamma)),
+            (argand.NystromSketch("exponential", gamma=gamma), math.sqrt(1 / gamma)),
+        ]:
+            assert sketch._with_kernel(rows)._kernel_parameters(6)["length_scale"] == scale
+    mean = argand.NystromSketch("exponential")._with_kernel(rows)._kernel_parameters(6)
+    assert mean == argand.DotProductSketch()._with_kernel(rows)._kernel_parameters(6)
+
+
+def test_plans_keep_length_scales(rows):
+    scale = 3.909184636244557
+    for kernel, method in [("gaussian", "nystrom"), ("gaussian", "sorf"), ("exponential", "nystrom")]:
+        keywords = {"kernel": kernel, "methods": [method], "n_components": 4, "random_state": 0}
+        best = argand.plan(rows, length_scale=scale, **keywords).best
+        assert json.loads(best.fit(rows).spec)["kernel"]["length_scale"] == scale
+
+
+@pytest.mark.parametrize(("dtype", "away"), [(np.float64, 2**40), (np.float32, 2**20)], ids=["float64", "float32"])
+def test_kernels_of_rows_far_from_the_origin(dtype, away):
+    near = np.random.default_rng(0).integers(0, 8, (60, 4)).astype(dtype)
+    for sketch in (argand.GaussianSketch(0.1), argand.NystromSketch(gamma=0.1)):
+        for other in (None, near[:7] + 1):
+            far = sketch.kernel(near + dtype(away), None if other is None else other + dtype(away))
+            assert far.dtype == dtype
+            np.testing.assert_allclose(far, sketch.kernel(near, other), rtol=1e-5)
+
+
 def test_a_kernel_that_is_infinite(rows):
     wide = 20 * rows
     with pytest.raises(ValueError, match=r"kernel fits into float64, got exp\(.*or use a smaller gamma"):
@@ -273,6 +326,8 @@ def test_better_landmarks_than_at_random():
         (argand.NystromSketch(gamma=1e300), "gamma: expected a number from 1e-199"),
         (argand.NystromSketch("poly", gamma=-1.0), "gamma: expected"),
         (argand.NystromSketch("series"), "coefficients: expected numbers, one for every power"),
+        (argand.NystromSketch(gamma=1.0, length_scale=1.0), "gamma: expected either this or length_scale"),
+        (argand.NystromSketch("poly", length_scale=1.0), "length_scale: expected only for kernel_type rbf or exp"),
         (argand.NystromSketch("sine"), "kernel_type: expected rbf"),
         (argand.NystromSketch(gamma=np.nan), "gamma"),
         (argand.PolynomialSketch(method="exact"), "n_components: expected 21, all monomials"),

@@ -5,6 +5,7 @@ import sys
 
 import argand
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from argand import _argand
@@ -349,3 +350,55 @@ def test_memory_does_not_grow_with_the_number_of_estimators():
         cycle(seed)
     # A leak of one in ten would take 100 times 200 kB and more.
     assert resident() < before + 16_000
+
+
+def test_models_of_other_columns_do_not_merge():
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    make = lambda X: argand.Ridge(n_components=32, alpha=0.01, random_state=0).partial_fit(X, rows[:, 0] * rows[:, 1])
+    named = lambda *names: pd.DataFrame(rows, columns=names)
+    of_all = make(named("a", "b", "c"))
+    weights = of_all.coef_
+    for names, message in [
+        (("c", "b", "a"), "other: expected a model of the columns a, b, c, got c, b, a"),
+        (("a", "b", "x"), "other: expected a model of the columns a, b, c, got a, b, x"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            of_all.merge(make(named(*names)))
+    np.testing.assert_array_equal(of_all.coef_, weights)
+    # Only one of them knows its names.
+    for model, other in [(of_all, make(rows)), (make(rows), of_all)]:
+        assert list(model.merge(other).feature_names_in_) == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        make(rows).merge(of_all).predict(named("c", "b", "a"))
+
+
+def test_long_lists_of_columns_that_differ():
+    names = [f"c{i}" for i in range(30)]
+    make = lambda names: argand.Ridge(n_components=8, random_state=0).fit(
+        pd.DataFrame(np.eye(4, len(names)), columns=names), np.arange(4)
+    )
+    shown = ", ".join(names[20:28])
+    for others, message in [
+        ([*names[:20], "x", *names[21:]], f"columns ..., {shown}, ..., got ..., x, c21, "),
+        (names[:20], f"columns ..., {shown}, ..., got ...$"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            make(names).merge(make(others))
+
+
+def test_classes_of_pandas_own_types_stay_what_they_are():
+    X, y = np.random.default_rng(0).random((60, 3)), np.arange(60) % 2
+    large = y + 2**53
+    for labels, classes in [
+        (pd.array(y.astype(bool), dtype="boolean"), np.array([False, True])),
+        (pd.Series(y, dtype="UInt8"), np.array([0, 1], np.uint8)),
+        (pd.Series(large, dtype="Int64"), np.array([2**53, 2**53 + 1])),
+        (pd.Series(large).astype("category"), np.array([2**53, 2**53 + 1])),
+    ]:
+        model = argand.RidgeClassifier(n_components=16, random_state=0).fit(X, labels)
+        np.testing.assert_array_equal(model.classes_, classes)
+        assert model.predict(X).dtype == model.classes_.dtype == classes.dtype
+        assert model.score(X, labels) == np.mean(model.predict(X) == np.asarray(labels))
+    for kind in ("boolean", "Int64"):
+        with pytest.raises(ValueError, match="y: expected classes, got NaN"):
+            model.fit(X, pd.Series([None, *y[1:]], dtype=kind))

@@ -219,6 +219,37 @@ def test_plans_for_products_and_their_picture(X):
     assert plan.plot(ax=axes) is axes
 
 
+def test_errors_of_zero_are_in_the_picture():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    X = np.random.default_rng(0).random((100, 9))
+    keywords = {"degree": 2, "coef0": 1.0, "n_components": 64, "random_state": 0}
+
+    def drawn(plan):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            axes = plan.plot()
+            axes.figure.canvas.draw()
+        low, high = axes.get_ylim()
+        places = [points.lines[0].get_ydata()[0] for points in axes.containers]
+        assert all(low < place < high for place in places)
+        return axes, places
+
+    plan = argand.plan(X, methods=["exact", "ctr-product-srht"], **keywords)
+    errors = [c.median_error for c in plan.candidates]
+    axes, places = drawn(plan)
+    assert errors[0] == 0 < errors[1] and places == [errors[1] / 3, errors[1]]
+    assert axes.get_yscale() == "log" and axes.texts[-1].get_text() == "error 0"
+    # The line of the target error is above that of 0, too.
+    plan.target_error = errors[1] / 10
+    assert drawn(plan)[1] == [plan.target_error / 3, errors[1]]
+    y = X[:, 0] > 0.5
+    plan = argand.plan(X + 5 * y[:, None], y, methods=["exact", "ctr-product-srht"], **keywords)
+    axes, places = drawn(plan)
+    assert places == [0, 0] and axes.get_yscale() == "linear" and axes.texts[-1].get_text() == "2"
+
+
 @pytest.mark.parametrize("labels", ["classes", "numbers"])
 def test_labels_decide(labels):
     X = np.random.default_rng(0).random((400, 5)).astype(np.float32)
@@ -284,6 +315,28 @@ def test_a_plan_that_fails(X):
     assert repr(plan).startswith(f"Note: {plan.notes[-1]}")
     with pytest.raises(ValueError, match="no method reaches the goal"):
         plan.best
+
+
+def test_advice_is_about_parameters_of_the_kernel(X):
+    with pytest.raises(ValueError, match=r"got exp\(.*\); scale the rows, or use a larger length_scale"):
+        argand.plan(5 * X, kernel="exponential", length_scale=0.05, target_error=0.05)
+    large = {"kernel": "series", "coefficients": [1e300] * 3, "n_components": 64, "methods": ["nystrom"]}
+    with pytest.raises(ValueError, match=r"too large for float64; scale .* or use smaller coefficients$"):
+        argand.plan(np.random.default_rng(0).random((200, 5)), **large)
+
+
+@pytest.mark.parametrize(
+    ("goal", "words"),
+    [
+        ({"target_error": 0.5}, "a relative error of 0.5"),
+        ({"n_components": 16, "time_budget": 60}, "the features asked for"),
+        ({"time_budget": 60}, "a time budget of 60 s"),
+    ],
+    ids=["error", "features", "time"],
+)
+def test_a_plan_in_a_notebook_says_its_goal(goal, words, X):
+    plan = argand.plan(X, methods=["ctr-product-srht"], random_state=0, **goal)
+    assert f"1 methods for {words}, on these rows" in plan._repr_html_()
 
 
 def test_a_plan_shows_itself_in_a_notebook():

@@ -179,6 +179,24 @@ def check_table(X: Any, check: Callable[..., Any] = check_array, name: str = "X"
         raise
 
 
+def numpy_labels(y: Any) -> np.ndarray:
+    """A series, array or data frame of pandas in types of NumPy: NaN where a label is missing."""
+    if y.ndim == 2:
+        y = y.copy(deep=False)
+        for place, dtype in enumerate(y.dtypes):
+            if _lies_encoded(dtype):
+                y.isetitem(place, np.asarray(y.iloc[:, place]))
+    elif _lies_encoded(y.dtype):
+        y = sys.modules["pandas"].Series(np.asarray(y))
+    return y.to_numpy(na_value=np.nan)
+
+
+def _lies_encoded(dtype: Any) -> bool:
+    """Whether pandas would look for a code of NaN, also where nothing is missing: integers have none."""
+    pandas = sys.modules["pandas"]
+    return isinstance(dtype, (pandas.CategoricalDtype, pandas.SparseDtype))
+
+
 def _check_indices(X: Any, name: str) -> None:
     """Check indices: SciPy trusts them, and would read or write beyond its arrays."""
     if X.format in ("csr", "csc", "bsr"):

@@ -14,8 +14,22 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
 from . import _argand
-from ._arguments import all_or_nothing, check_table, integer, is_dask, native, number, seed_of, text, threads_of
+from ._arguments import (
+    all_or_nothing,
+    check_table,
+    integer,
+    is_dask,
+    native,
+    number,
+    numpy_labels,
+    seed_of,
+    text,
+    threads_of,
+)
 from ._base_sketch import check_directions, fit_spec, make_spec
+
+# Messages have at most so many names of columns.
+MOST_NAMES = 8
 
 
 def lazy_on_dask(result: Callable[[Any], tuple[tuple[int, ...], Any]]) -> Callable[..., Any]:
@@ -212,7 +226,9 @@ class BaseModel(BaseEstimator):
     def merge(self, other: Any):
         """Learn what another model has learnt from other rows, as if all had come at once (up to rounding).
 
-        Both models need the same parameters, and the same ``random_state`` or fitted sketch.
+        Both models need the same sketch: the same parameters of the kernel and the features and, unless one is a copy
+        of the other, the same integer ``random_state``. The columns of their rows, if both know the names of theirs,
+        and their classes must be the same, in the same order. Other parameters stay those of this model.
 
         Parameters
         ----------
@@ -227,10 +243,16 @@ class BaseModel(BaseEstimator):
         if type(other) is not type(self):
             raise TypeError(f"other: expected a {type(self).__name__}, got {type(other).__name__}")
         check_is_fitted(other)
+        names, other_names = (getattr(model, "feature_names_in_", None) for model in (self, other))
+        if names is not None and other_names is not None and list(names) != list(other_names):
+            expected, got = differing_names(list(names), list(other_names))
+            raise ValueError(f"other: expected a model of the columns {expected}, got {got}")
         classes = [getattr(model, "classes_", None) for model in (self, other)]
         if not np.array_equal(*classes):
             raise ValueError(f"other: expected the classes {classes[0]!r}, got {classes[1]!r}")
         self._gram = self._gram.merged(other._gram, threads_of(self.n_jobs))
+        if names is None and other_names is not None:
+            self.feature_names_in_ = other_names
         self._model = None
         return self
 
@@ -320,7 +342,7 @@ class BaseRegressor(RegressorMixin, BaseModel):
 
 class BaseClassifier(ClassifierMixin, BaseModel):
     def _check_labels(self, y: Any, *, reset: bool, classes: Any) -> np.ndarray:
-        y = column_or_1d(y, warn=True)
+        y = column_or_1d(exact_labels(y), warn=True)
         if y.dtype.kind in "fc" and not np.isfinite(y).all():
             raise ValueError("y: expected classes, got NaN or infinity")
         if reset:
@@ -352,7 +374,7 @@ class BaseClassifier(ClassifierMixin, BaseModel):
         """
         if is_dask(X):
             return float(accuracy_score(*self._true_and_predicted(X, y), sample_weight=sample_weight))
-        return super().score(X, y, sample_weight)
+        return super().score(X, exact_labels(y), sample_weight)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None):
         """Learn from more rows, exactly as if all had come at once (up to rounding).
@@ -370,6 +392,24 @@ class BaseClassifier(ClassifierMixin, BaseModel):
         self
         """
         return self._partial_fit(X, y, classes)
+
+
+def exact_labels(y: Any) -> Any:
+    """Labels of which scikit-learn does not make float64, as it does of integers and booleans of pandas' own types."""
+    pandas = sys.modules.get("pandas")
+    kinds = () if pandas is None else (pandas.Series, pandas.DataFrame, pandas.api.extensions.ExtensionArray)
+    return numpy_labels(y) if isinstance(y, kinds) and not np.any(pandas.isna(y)) else y
+
+
+def differing_names(*lists: list[str]) -> list[str]:
+    """Two lists of names that differ, in words: of long ones, some from the first difference on."""
+    first = next((at for at, pair in enumerate(zip(*lists)) if pair[0] != pair[1]), min(map(len, lists)))
+    start = first if max(map(len, lists)) > MOST_NAMES else 0
+    shown = [names[start : start + MOST_NAMES] for names in lists]
+    return [
+        ", ".join(["..."] * (start > 0) + some + ["..."] * (start + len(some) < len(names)))
+        for names, some in zip(lists, shown)
+    ]
 
 
 def check_single_precision(table: Any) -> None:

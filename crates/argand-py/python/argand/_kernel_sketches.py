@@ -6,11 +6,13 @@ Pickles name this module, so public classes stay here.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.metrics.pairwise import linear_kernel, polynomial_kernel, rbf_kernel
 from sklearn.utils.extmath import row_norms
 
@@ -50,14 +52,8 @@ class KernelSketch(BaseSketch):
         """Refuse rows whose exponential kernel is infinite: the compiled part finds its matrix singular."""
         kernel = self._kernel_parameters(table.shape[1])
         if kernel.get("exponential", False) and in_memory(table):
-            with np.errstate(over="ignore"):
-                largest = float(np.max(row_norms(table.astype(np.float64), squared=True))) / kernel["length_scale"] ** 2
-            if largest > np.log(np.finfo(np.float64).max):
-                width = "a smaller gamma" if hasattr(self, "gamma") else "a larger length_scale"
-                raise ValueError(
-                    f"X: expected rows whose kernel fits into float64, got exp({largest:.4g}); scale the rows, "
-                    f"or use {width}"
-                )
+            width = "a larger length_scale" if getattr(self, "gamma", None) is None else "a smaller gamma"
+            check_exponents(table, kernel["length_scale"], width)
 
     def kernel(self, X: Any, Y: Any = None) -> np.ndarray:
         """The exact kernel matrix that features approximate.
@@ -75,6 +71,7 @@ class KernelSketch(BaseSketch):
         X, Y = check_table(X), None if Y is None else check_table(Y, name="Y")
         kernel = self._with_kernel(X)._kernel_parameters(X.shape[1])
         if "length_scale" in kernel and not kernel.get("exponential", False):
+            X, Y = around_mean(X, Y)
             return rbf_kernel(X, Y, gamma=0.5 / kernel["length_scale"] ** 2)
         if "degree" in kernel:
             return polynomial_kernel(X, Y, kernel["degree"], kernel["gamma"], kernel["coef0"])
@@ -185,8 +182,11 @@ class GaussianSketch(KernelSketch):
 
     def _look_at(self, table: Any) -> None:
         if self.length_scale is not None:
-            self.gamma_ = 0.5 / within("length_scale", self.length_scale, LENGTH_SCALES) ** 2
-        elif isinstance(self.gamma, str):
+            # gamma_ would not give it back to the last digit.
+            self._length_scale = within("length_scale", self.length_scale, LENGTH_SCALES)
+            self.gamma_ = 0.5 / self._length_scale**2
+            return
+        if isinstance(self.gamma, str):
             if self.gamma != "scale":
                 raise ValueError(f'gamma: expected a positive number or "scale", got {self.gamma!r}')
             spread = table.shape[1] * variance(table)
@@ -198,22 +198,23 @@ class GaussianSketch(KernelSketch):
             self.gamma_ = 1 / spread if spread else 1.0
         else:
             self.gamma_ = within("gamma", self.gamma, GAMMAS)
+        self._length_scale = math.sqrt(0.5 / self.gamma_)
 
     def _kernel_parameters(self, columns: int) -> dict[str, Any]:
-        return {"length_scale": (0.5 / self.gamma_) ** 0.5}
+        return {"length_scale": self._length_scale}
 
     @classmethod
     def _from_spec(cls, spec: dict[str, Any]) -> GaussianSketch:
-        scale = cls._kernel_of(spec, "gaussian")["length_scale"]
         loaded = cls(
-            length_scale=scale,
+            length_scale=cls._kernel_of(spec, "gaussian")["length_scale"],
             n_components=spec["features"],
             method=spec["method"],
             selection=None if spec["method"] == "nystrom" else "pivoted",
             aim=aim_of(spec),
             random_state=spec["seed"],
         )
-        loaded.gamma_ = 0.5 / scale**2
+        # This kernel needs no rows.
+        loaded._look_at(None)
         return loaded
 
 
@@ -325,6 +326,9 @@ class NystromSketch(KernelSketch):
     gamma : float, default=None
         None is ``1 / n_features``, and for the exponential kernel 1 over the mean square of the norms of the rows in
         fit, as in :class:`DotProductSketch`. Positive; that of the polynomial kernel may be 0.
+    length_scale : float, default=None
+        The width of the rbf or exponential kernel instead of ``gamma``, as in :class:`GaussianSketch` and
+        :class:`DotProductSketch`. Loaded sketches have this one, to the last digit.
     coef0 : float, default=1
         Constant of the polynomial kernel.
     degree : int, default=3
@@ -376,6 +380,7 @@ class NystromSketch(KernelSketch):
         kernel_type: str = "rbf",
         *,
         gamma: float | None = None,
+        length_scale: float | None = None,
         coef0: float = 1,
         degree: int = 3,
         coefficients: Any = None,
@@ -386,6 +391,7 @@ class NystromSketch(KernelSketch):
     ) -> None:
         self.kernel_type = kernel_type
         self.gamma = gamma
+        self.length_scale = length_scale
         self.coef0 = coef0
         self.degree = degree
         self.coefficients = coefficients
@@ -396,21 +402,29 @@ class NystromSketch(KernelSketch):
 
     def _look_at(self, table: Any) -> None:
         vars(self).pop("gamma_", None)
-        if self.kernel_type == "series":
-            return
-        if self.gamma is not None:
-            self.gamma_ = number("gamma", self.gamma)
-            if self.kernel_type != "poly":
-                within("gamma", self.gamma, GAMMAS)
-        elif self.kernel_type == "exponential":
-            self.gamma_ = mean_norm(table) ** -2
-        else:
-            self.gamma_ = 1 / table.shape[1]
+        # gamma is this over length_scale².
+        share = {"rbf": 0.5, "exponential": 1.0}.get(self.kernel_type)
+        if self.length_scale is not None:
+            if self.gamma is not None:
+                raise ValueError("gamma: expected either this or length_scale")
+            if share is None:
+                raise ValueError(
+                    f"length_scale: expected only for kernel_type rbf or exponential, got {self.kernel_type!r}"
+                )
+            self._length_scale = within("length_scale", self.length_scale, LENGTH_SCALES)
+            self.gamma_ = share / self._length_scale**2
+        elif self.gamma is None and self.kernel_type == "exponential":
+            self._length_scale = mean_norm(table)
+            self.gamma_ = share / self._length_scale**2
+        elif self.kernel_type != "series":
+            self.gamma_ = 1 / table.shape[1] if self.gamma is None else number("gamma", self.gamma)
+            if share is not None:
+                self._length_scale = math.sqrt(share / within("gamma", self.gamma_, GAMMAS))
 
     def _kernel_parameters(self, columns: int) -> dict[str, Any]:
         match self.kernel_type:
             case "rbf":
-                return {"length_scale": (0.5 / self.gamma_) ** 0.5}
+                return {"length_scale": self._length_scale}
             case "poly":
                 return {
                     "degree": integer("degree", self.degree),
@@ -418,7 +432,7 @@ class NystromSketch(KernelSketch):
                     "coef0": number("coef0", self.coef0),
                 }
             case "exponential":
-                return {"length_scale": self.gamma_**-0.5, "exponential": True}
+                return {"length_scale": self._length_scale, "exponential": True}
             case "series":
                 return {"coefficients": numbers("coefficients", self.coefficients)}
         raise ValueError(f"kernel_type: expected rbf, poly, exponential or series, got {self.kernel_type!r}")
@@ -430,8 +444,8 @@ class NystromSketch(KernelSketch):
         kernel = cls._kernel_of(spec, "polynomial", "gaussian", "exponential", "series")
         parameters = {
             "polynomial": lambda: {name: spec[name] for name in ("degree", "gamma", "coef0")},
-            "gaussian": lambda: {"gamma": 0.5 / kernel["length_scale"] ** 2},
-            "exponential": lambda: {"gamma": kernel["length_scale"] ** -2},
+            "gaussian": lambda: {"length_scale": kernel["length_scale"]},
+            "exponential": lambda: {"length_scale": kernel["length_scale"]},
             "series": lambda: {"coefficients": kernel["coefficients"]},
         }[kernel["name"]]()
         names = {"polynomial": "poly", "gaussian": "rbf"}
@@ -442,9 +456,30 @@ class NystromSketch(KernelSketch):
             random_state=spec["seed"],
             **parameters,
         )
-        if "gamma" in parameters:
-            loaded.gamma_ = parameters["gamma"]
+        # These kernels need no rows.
+        loaded._look_at(None)
         return loaded
+
+
+def around_mean(X: Any, Y: Any) -> tuple[Any, Any]:
+    """Tables less the mean of the rows of X, which distances do not see: squares of large numbers would hide them.
+
+    Sparse tables would become dense, and stay as they are.
+    """
+    if sp.issparse(X) or sp.issparse(Y):
+        return X, Y
+    mean = X.mean(axis=0, dtype=np.float64)
+    return (X - mean).astype(X.dtype), None if Y is None else (Y - mean).astype(Y.dtype)
+
+
+def check_exponents(table: Any, length_scale: float, advice: str) -> None:
+    """Refuse rows whose exponential kernel does not fit into float64."""
+    with np.errstate(over="ignore"):
+        largest = float(np.max(row_norms(table.astype(np.float64), squared=True))) / length_scale**2
+    if largest > np.log(np.finfo(np.float64).max):
+        raise ValueError(
+            f"X: expected rows whose kernel fits into float64, got exp({largest:.4g}); scale the rows, or use {advice}"
+        )
 
 
 def positive(name: str, value: Any) -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -14,7 +16,7 @@ from sklearn.utils.multiclass import type_of_target
 from . import _argand
 from ._arguments import check_tables, common_precision, integer, native, number, sampled, seed_of, text, threads_of
 from ._base_sketch import BaseSketch
-from ._kernel_sketches import DotProductSketch, GaussianSketch, NystromSketch, numbers, positive
+from ._kernel_sketches import DotProductSketch, GaussianSketch, NystromSketch, check_exponents, numbers, positive
 from ._sketches import PolynomialSketch, TensorProductSketch
 
 # The most rows with labels that candidates are fitted to and judged by.
@@ -26,6 +28,12 @@ KERNELS = {
     "gaussian": ("gamma", "length_scale"),
     "exponential": ("length_scale",),
     "series": ("coefficients",),
+}
+
+# What the compiled part advises, and what is meant for kernels without a gamma.
+INSTEAD_OF_GAMMA = {
+    "exponential": {"a smaller gamma": "a larger length_scale", "a larger gamma": "a smaller length_scale"},
+    "series": {"a smaller gamma": "smaller coefficients", "a larger gamma": "larger coefficients"},
 }
 
 
@@ -174,9 +182,12 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """The plan in a notebook: charts and every method to pick and copy, as ``argand plan --report`` writes them."""
-        goal = (
-            f"a relative error of {self.target_error:g}" if self.target_error is not None else "the features asked for"
-        )
+        if self.target_error is not None:
+            goal = f"a relative error of {self.target_error:g}"
+        elif self.target_n_components is not None:
+            goal = "the features asked for"
+        else:
+            goal = f"a time budget of {self.time_budget:g} s"
         return _argand.plan_html(
             self._json, f"{len(self.candidates)} methods for {goal}, on these rows and this machine"
         )
@@ -199,20 +210,33 @@ class Plan:
 
             ax = plt.subplots(figsize=(8, 4.5), layout="constrained")[1]
         judged = any(c.validation for c in self.candidates)
-        for rank, c in enumerate(self.candidates, 1):
-            if judged and not c.validation:
-                continue
-            error, spread = (c.validation.error, c.validation.standard_error) if c.validation else (c.median_error, 0)
+        points = [
+            (rank, c, *((c.validation.error, c.validation.standard_error) if c.validation else (c.median_error, 0)))
+            for rank, c in enumerate(self.candidates, 1)
+            if c.validation or not judged
+        ]
+        line = self.target_error if not judged else None
+        positive = [shown for shown in [line or 0, *(error for _, _, error, _ in points)] if shown > 0]
+        # A logarithmic axis has no place for 0.
+        floor = min(positive) / 3 if positive else 0
+        for rank, c, error, spread in points:
+            place, end = max(error, floor), 1.96 * spread
             style = {"color": "tab:red" if c is self.recommended else "tab:blue", "marker": "o"}
             label = f"{rank}  {c.method}, {c.n_components}"
-            ax.errorbar(c.total_seconds, error, yerr=1.96 * spread, label=label, **style)
-            ax.annotate(str(rank), (c.total_seconds, error), (5, 4), textcoords="offset points", fontsize=8)
+            ends = [[end if error > 0 else 0], [max(error + end - place, 0)]]
+            ax.errorbar(c.total_seconds, place, yerr=ends, label=label, **style)
+            ax.annotate(str(rank), (c.total_seconds, place), (5, 4), textcoords="offset points", fontsize=8)
         # Names beside the points would overlap.
         ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, handlelength=1, frameon=False)
-        ax.set(xscale="log", yscale="log", xlabel=f"seconds for features and fit of {self.rows} rows")
+        ax.set(xscale="log", xlabel=f"seconds for features and fit of {self.rows} rows")
+        ax.set(**{"yscale": "log"} if positive else {"ylim": (-0.05, 1)})
         ax.set_ylabel("validation error" if judged else "median relative error of the kernel matrix")
-        if self.target_error is not None and not judged:
-            ax.axhline(self.target_error, color="gray", linewidth=0.8)
+        if positive and any(error <= 0 for _, _, error, _ in points):
+            ax.axhline(floor, color="gray", linewidth=0.8, linestyle=":")
+            beside = {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points", "ha": "right"}
+            ax.annotate("error 0", (1, floor), (-3, 3), fontsize=8, color="gray", **beside)
+        if line is not None:
+            ax.axhline(line, color="gray", linewidth=0.8)
         return ax
 
 
@@ -323,6 +347,14 @@ def plan(
     seed = seed_of(random_state)
     chosen, labels = sampled(tables, labels, seed, LABELLED_ROWS)
     dims = [table.shape[1] for table in tables]
+    given = {
+        "degree": degree,
+        "gamma": gamma,
+        "coef0": coef0,
+        "length_scale": length_scale,
+        "coefficients": coefficients,
+    }
+    parameters = kernel_parameters(kernel, tables, given, len(tables) if distinct else 2)
     spec = _argand.spec(
         dims=dims,
         distinct=distinct,
@@ -330,33 +362,23 @@ def plan(
         method="gaussian" if kernel == "polynomial" else "nystrom",
         craft_dim=32768,
         seed=seed,
-        **kernel_parameters(
-            kernel,
-            tables,
-            {
-                "degree": degree,
-                "gamma": gamma,
-                "coef0": coef0,
-                "length_scale": length_scale,
-                "coefficients": coefficients,
-            },
-            len(tables) if distinct else 2,
-        ),
+        **parameters,
     )
-    found = _argand.plan(
-        [native(table, common_precision(chosen)) for table in chosen],
-        labels,
-        spec=spec,
-        target_error=None if target_error is None else number("target_error", target_error),
-        n_components=None if n_components is None else integer("n_components", n_components),
-        methods=None if methods is None else [text("methods", method) for method in methods],
-        rows=None if rows is None else integer("rows", rows),
-        time_budget=None if time_budget is None else number("time_budget", time_budget),
-        max_components=integer("max_components", max_components),
-        population=tables[0].shape[0],
-        seed=seed,
-        threads=threads_of(n_jobs),
-    )
+    with advising(kernel, parameters, chosen[0]):
+        found = _argand.plan(
+            [native(table, common_precision(chosen)) for table in chosen],
+            labels,
+            spec=spec,
+            target_error=None if target_error is None else number("target_error", target_error),
+            n_components=None if n_components is None else integer("n_components", n_components),
+            methods=None if methods is None else [text("methods", method) for method in methods],
+            rows=None if rows is None else integer("rows", rows),
+            time_budget=None if time_budget is None else number("time_budget", time_budget),
+            max_components=integer("max_components", max_components),
+            population=tables[0].shape[0],
+            seed=seed,
+            threads=threads_of(n_jobs),
+        )
     return Plan(*found)
 
 
@@ -385,6 +407,22 @@ def kernel_parameters(kernel: str, tables: list[Any], given: dict[str, Any], fac
         instead = ", or gamma" if kernel == "gaussian" else ""
         raise TypeError(f"length_scale: expected for the {kernel} kernel{instead}")
     return {"length_scale": positive("length_scale", given["length_scale"]), "exponential": kernel == "exponential"}
+
+
+@contextmanager
+def advising(kernel: str, parameters: dict[str, Any], table: Any) -> Iterator[None]:
+    """Advise in errors what changes a kernel that has no gamma."""
+    try:
+        yield
+    except ValueError as error:
+        if kernel not in INSTEAD_OF_GAMMA:
+            raise
+        if kernel == "exponential":
+            check_exponents(table, parameters["length_scale"], "a larger length_scale")
+        message = str(error)
+        for words, others in INSTEAD_OF_GAMMA[kernel].items():
+            message = message.replace(words, others)
+        raise ValueError(message) from None
 
 
 def check_labels(y: Any, rows: int, task: str) -> np.ndarray:

@@ -21,7 +21,7 @@ from dask.delayed import Delayed
 from sklearn.utils.validation import validate_data
 
 from .. import _argand
-from .._arguments import check_table
+from .._arguments import check_table, numpy_labels
 from ._lazy import ship, unpack
 from ._tables import (
     aligned,
@@ -67,8 +67,12 @@ def _check_dimensions(y: Any) -> None:
         raise ValueError(f"y: expected 1 or 2 dimensions, got {y.ndim}")
 
 
-def _values(partition: Any) -> np.ndarray:
-    return partition.to_numpy(na_value=np.nan)
+def _values(partition: Any, partition_info: Any = None) -> np.ndarray:
+    with naming_block(partition_info["number"]):
+        try:
+            return numpy_labels(partition)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"y: {error}") from None
 
 
 def pairs_of(X: Any, y: Any) -> da.Array:
@@ -106,7 +110,7 @@ def _pair(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _pair_of_partitions(x: Any, y: Any, partition_info: Any = None, **expected: Any) -> tuple[Any, Any]:
-    return numbers(x, **expected, partition_info=partition_info), _values(y)
+    return numbers(x, **expected, partition_info=partition_info), _values(y, partition_info)
 
 
 def classes_of(labels: da.Array) -> np.ndarray:
