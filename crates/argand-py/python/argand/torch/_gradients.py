@@ -130,14 +130,17 @@ class AttachedSketches:
         if not output.requires_grad:
             return
         activations = (inputs[0] if inputs else named["input"]).detach()
-        # PyTorch itself notices a change if it needs the activations for the weight.
-        version = None if layer.weight.requires_grad else activations._version
+        # PyTorch does not notice a change if it keeps a copy, of another type or order.
+        version = activations._version
         output.register_hook(lambda gradients: self._add(name, activations, version, gradients))
 
     @torch.no_grad()
-    def _add(self, name: str, activations: Tensor, version: int | None, gradients: Tensor) -> None:
-        if version is not None and version != activations._version:
-            raise RuntimeError(f"{name}: the input of this layer was changed in place after the layer was called")
+    def _add(self, name: str, activations: Tensor, version: int, gradients: Tensor) -> None:
+        if version != activations._version:
+            raise RuntimeError(
+                f"layer {name!r}: its input was changed in place after it was called; use an operation that makes a "
+                "new tensor"
+            )
         # Under autocast the input may be wider than the output.
         sketch = self.sketches[name](activations.to(gradients.dtype), gradients.detach())
         before = self._found.get(name)
