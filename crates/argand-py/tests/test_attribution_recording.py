@@ -248,6 +248,74 @@ def test_sums_that_pytorch_rounds_are_no_reason(tmp_path, dtype):
         assert store.record() == 16
 
 
+class Mixed(nn.Module):
+    """Every kind of layer, with long sums, in half precision by autocast or by itself."""
+
+    def __init__(self, kind, sparse=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.kind = kind
+        self.embed = nn.Embedding(50, 16, padding_idx=0, sparse=sparse)
+        self.conv, self.plane = nn.Conv1d(16, 16, 1, stride=2), nn.Conv2d(16, 8, 1)
+        self.mix, self.head = nn.Linear(16, 16), nn.Linear(8, 4)
+        if kind in HALF:
+            self.to(HALF[kind])
+
+    def forward(self, tokens):
+        kind = self.kind.removesuffix(" autocast")
+        with torch.autocast("cpu", HALF[kind], enabled=kind != self.kind):
+            x = self.mix(self.embed(tokens)).tanh().transpose(1, 2)
+            # Layers see transposed tokens, too, and are called again.
+            x = self.mix(self.conv(x).transpose(1, 2)).transpose(1, 2)
+            x = self.plane(x.unflatten(2, (4, -1))).flatten(2).tanh().mean(2)
+            return self.head(x)
+
+
+HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+KINDS = [*HALF, *(f"{kind} autocast" for kind in HALF)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_honest_models_of_half_precision_are_recorded(tmp_path, kind, sparse):
+    net, tokens = Mixed(kind, sparse), torch.randint(50, (64, 64))
+    for scale in (1.0, 1e-5, 300.0):
+        net.zero_grad()
+        with GradientStore(net, tmp_path / str(scale), features=8) as store:
+            (net(tokens).float().logsumexp(1).sum() * scale).backward()
+            assert store.record() == 64
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["embed", "conv", "plane", "mix", "head"])
+@pytest.mark.parametrize("wrong", ["hook", "penalty"])
+def test_first_passes_of_half_precision_are_looked_at(tmp_path, kind, name, wrong):
+    net, tokens = Mixed(kind), torch.randint(1, 50, (64, 64))
+    layer = net.get_submodule(name)
+    if wrong == "hook":
+        layer.register_forward_hook(lambda layer, given, output: 2 * output)
+    with GradientStore(net, tmp_path, features=8):
+        # Gradients of examples cancel each other.
+        loss = (torch.randn(64, 1) * net(tokens).float()).sum()
+        if wrong == "penalty":
+            loss = loss + 30 * layer.weight.float().square().sum()
+        with pytest.raises(RuntimeError, match=f"layer '{name}': its weight has another gradient"):
+            loss.backward()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ties_by_hand_are_noticed_in_half_precision(tmp_path, kind):
+    dtype = HALF[kind.removesuffix(" autocast")]
+    embed, tokens = nn.Embedding(9, 4), torch.randint(9, (6, 500))
+    if kind in HALF:
+        embed.to(dtype)
+    with GradientStore(embed, tmp_path, features=8):
+        with torch.autocast("cpu", dtype, enabled=kind not in HALF):
+            loss = (torch.randn(6, 500, 9) * nn.functional.linear(embed(tokens), embed.weight).float()).sum()
+        with pytest.raises(RuntimeError, match="its weight has another gradient"):
+            loss.backward()
+
+
 def test_modes_may_change_while_a_store_is_open(tmp_path):
     class Masked(nn.Module):
         def __init__(self):
