@@ -95,6 +95,53 @@ def test_what_was_recorded_before_a_change_that_pytorch_counts_stays(net, tmp_pa
     assert len(numbers(tmp_path)) == 16
 
 
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(("rows", "kept"), [(8, 0), (40, 20)])
+def test_a_change_that_pytorch_counts_does_not_hide_another(net, tmp_path, rows, kept, fails):
+    x, good = torch.randn(40, 4), {name: value.clone() for name, value in net.state_dict().items()}
+    store = GradientStore(net, tmp_path, features=8, shard_rows=rows)
+
+    def changing():
+        with store:
+            record(store, net, x[:20])
+            if kept:
+                store.flush()
+            net[0].weight.data.mul_(3)
+            record(store, net, x[20:36])
+            with torch.no_grad():
+                net[0].weight += 1
+            if fails:
+                raise KeyError("something else")
+
+    # Whole shards were written of other weights; a short one was written before, and nothing after it.
+    message = f"weights of the model changed.*examples {kept} to 35, recorded meanwhile, were removed"
+    told = pytest.warns(UserWarning, match=message) if fails and not kept else contextlib.nullcontext()
+    error, match = (KeyError, "something else") if fails else (RuntimeError, message)
+    with told, pytest.raises(error, match=match):
+        changing()
+    assert store.recorded == kept
+    assert len([*tmp_path.glob("shard-*.npy")]) == (kept > 0)
+    net.load_state_dict(good)
+    assert GradientStore(net, tmp_path, features=8, shard_rows=rows).recorded == kept
+
+
+def test_weights_that_are_put_back_are_noticed_when_a_shard_is_full(net, tmp_path):
+    x = torch.randn(40, 4)
+    store = GradientStore(net, tmp_path, features=8, shard_rows=16)
+
+    def changing():
+        with store:
+            for part in x.split(4):
+                net[0].weight.data.neg_()
+                record(store, net, part)
+                net[0].weight.data.neg_()
+
+    with pytest.raises(RuntimeError, match=r"weights of the model changed.*examples 0 to 39, recorded meanwhile"):
+        changing()
+    assert store.recorded == 0
+    assert not [*tmp_path.glob("shard-*")]
+
+
 @pytest.mark.skipif(_files.fcntl is None, reason="there are no locks of folders")
 def test_opening_a_store_waits_for_those_who_write(net, tmp_path):
     GradientStore(net, tmp_path, features=8)

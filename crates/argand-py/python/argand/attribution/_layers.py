@@ -137,7 +137,7 @@ class Layer:
             # Another kernel adds up in another order: errors are as those of independent terms, and steps near 0 of one
             # size. If every call has a copy of the weight in half precision, PyTorch adds these up in single precision.
             size = sizes.norm() + same.to_dense().float().norm() + step.smallest_normal * self.weight.numel() ** 0.5
-            return _Total(same, size, 4 * step.eps, 0.0 if self.weight.dtype == same.dtype else step.eps)
+            return _Total(same, size, 4 * step.eps, 0.0 if self.weight.dtype == same.dtype else step.eps / 4)
         # Tensor cores keep ten bits.
         rounding = max(1024 * step.eps, 4e-3 if gradients.is_cuda else 0.0)
         if self.kind == "embedding":
@@ -148,7 +148,7 @@ class Layer:
         return _Total((gradients.T @ given).view(self.weight.shape), sizes.sum(), rounding, step.eps)
 
     def _as_pytorch(self, given: Tensor, gradients: Tensor) -> Tensor:
-        """The same by PyTorch's kernels: sums of half precision, rounded at every step, may be far from the real ones."""
+        """The same by PyTorch's kernels: sums of half precision that are rounded at every step may be far off."""
         if self.kind == "conv1x1":
             sizes = (self.module.stride, self.module.padding, self.module.dilation)
             weight, given = gradients.new_empty(self.weight.shape), given.to(gradients.dtype)
