@@ -208,6 +208,27 @@ def test_a_layer_that_was_frozen_meanwhile_is_named(net, tmp_path):
     assert store.recorded == 4
 
 
+def test_a_layer_that_is_frozen_between_two_records_is_named(net, tmp_path):
+    x = torch.randn(4, 4)
+    with GradientStore(net, tmp_path, features=8) as store:
+        record(store, net, x)
+        net[0].weight.requires_grad_(False)
+        net[0].bias.requires_grad_(False)
+        with pytest.raises(RuntimeError, match="layer '0' was frozen after the store was opened"):
+            record(store, net, x)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_models_that_were_compiled_before_are_told_so(net, tmp_path):
+    x, compiled = torch.randn(4, 4), torch.compile(net, backend="aot_eager")
+    compiled(x)
+    with GradientStore(net, tmp_path, features=8):
+        loss = compiled(x).sum()
+        with pytest.raises(RuntimeError, match="or the model was compiled and called before the store was opened"):
+            loss.backward()
+    torch._dynamo.reset()
+
+
 class Checkpointed(nn.Module):
     """A layer that is called three times, once in a checkpoint, whose intermediate results somebody watches."""
 

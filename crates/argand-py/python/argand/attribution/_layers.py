@@ -345,8 +345,9 @@ class FirstPass:
         if tolerance < float(got.norm()) < float("inf"):
             raise RuntimeError(
                 f"layer {layer.name!r}: its weight has another gradient than that of its calls; it is also used "
-                "without a call of the layer, in a penalty for example, or a hook changes what the layer gives; remove "
-                "that, or leave the layer out with select"
+                "without a call of the layer, in a penalty for example, or a hook changes what the layer gives, or the "
+                "model was compiled and called before the store was opened; remove that, or leave the layer out with "
+                "select"
             )
 
     def reset(self) -> None:

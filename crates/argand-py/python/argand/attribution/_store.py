@@ -215,6 +215,7 @@ class GradientStore:
         self.discard()
         for layer in self._layers:
             if layer.name not in found:
+                layer.check_still_trained()
                 reason = (
                     "saw no gradient: its output does not reach the loss, or backward() was not called"
                     if layer.name in called
