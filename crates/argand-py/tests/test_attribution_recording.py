@@ -1,6 +1,7 @@
 """Recording where PyTorch has its own mind: sessions that fail, checkpoints, half precision, positions and modes."""
 
 import contextlib
+import copy
 import json
 import threading
 import warnings
@@ -227,6 +228,25 @@ def test_models_that_were_compiled_before_are_told_so(net, tmp_path):
         with pytest.raises(RuntimeError, match="or the model was compiled and called before the store was opened"):
             loss.backward()
     torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings("error")
+def test_nobody_listens_to_copies_and_files_of_a_model(net, tmp_path):
+    x = torch.randn(8, 4)
+    with GradientStore(net, tmp_path / "store", features=8) as store:
+        record(store, net, x[:4])
+        torch.save(net, tmp_path / "net.pt")
+        copies = [copy.deepcopy(net), torch.load(tmp_path / "net.pt", weights_only=False)]
+        for again in copies:
+            again(x).sum().backward()
+        record(store, net, x[4:])
+        assert store.recorded == 8
+    for place, again in enumerate(copies):
+        for _ in range(2):
+            again(x).sum().backward()
+        with GradientStore(again, tmp_path / str(place), features=8) as store:
+            record(store, again, x)
+        assert files(tmp_path / str(place)) == files(tmp_path / "store")
 
 
 class Checkpointed(nn.Module):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..torch import GradientSketch
+from ..torch._gradients import ForwardHook
 
 # One-hot rows of tokens are made for so many numbers at a time.
 _ONE_HOT = 1 << 24
@@ -244,7 +245,8 @@ class Listener:
         if self.attached:
             raise RuntimeError("the store is open already; leave its `with` block first")
         self._hooks = [
-            layer.module.register_forward_hook(partial(self._called, layer), with_kwargs=True) for layer in self.layers
+            layer.module.register_forward_hook(ForwardHook(partial(self._called, layer)), with_kwargs=True)
+            for layer in self.layers
         ]
 
     def detach(self) -> None:

@@ -112,15 +112,31 @@ class GradientSketch(torch.nn.Module):
         return AttachedSketches(layers)
 
 
+class ForwardHook:
+    """Calls a function after the layer it is registered for; in copies and files of the layer, it does nothing.
+
+    There, nobody could remove it.
+    """
+
+    def __init__(self, function: Callable[..., None] | None = None) -> None:
+        self.function = function
+
+    def __call__(self, *call: Any) -> None:
+        if self.function is not None:
+            self.function(*call)
+
+    def __reduce__(self) -> tuple[type[ForwardHook], tuple[()]]:
+        return ForwardHook, ()
+
+
 class AttachedSketches:
     """The sketches of the linear layers of a module, as :meth:`GradientSketch.attach` returns them."""
 
     def __init__(self, layers: dict[str, tuple[torch.nn.Linear, GradientSketch]]) -> None:
         self.sketches = {name: sketch for name, (_, sketch) in layers.items()}
         self._found: dict[str, Tensor] = {}
-        # Not closures, so that a module with hooks can be copied and pickled.
         self._hooks = [
-            layer.register_forward_hook(partial(self._listen, name), with_kwargs=True)
+            layer.register_forward_hook(ForwardHook(partial(self._listen, name)), with_kwargs=True)
             for name, (layer, _) in layers.items()
         ]
 
