@@ -230,6 +230,16 @@ def test_models_that_were_compiled_before_are_told_so(net, tmp_path):
     torch._dynamo.reset()
 
 
+def test_numbers_of_examples_have_twelve_digits(net, tmp_path):
+    x, first = torch.randn(8, 4), 10**12 - 4
+    with GradientStore(net, tmp_path, features=8, first=first, shard_rows=2) as store:
+        with pytest.raises(ValueError, match=f"examples {first} to {first + 7}: expected numbers below {10**12}"):
+            record(store, net, x, batch=8)
+        record(store, net, x[:4])
+    assert len(numbers(tmp_path)) == 4
+    assert GradientStore(net, tmp_path, features=8, first=first, shard_rows=2).recorded == 10**12
+
+
 @pytest.mark.filterwarnings("error")
 def test_nobody_listens_to_copies_and_files_of_a_model(net, tmp_path):
     x = torch.randn(8, 4)

@@ -233,6 +233,11 @@ class GradientStore:
                 )
         if _marks(self._module) != self._weights:
             raise RuntimeError(f"the weights of the model changed since the store was opened; {_ONE_MODEL}")
+        if self.recorded + expected > _files.MOST_EXAMPLES:
+            raise ValueError(
+                f"examples {self.recorded} to {self.recorded + expected - 1}: expected numbers below "
+                f"{_files.MOST_EXAMPLES}; begin with a smaller first="
+            )
         if expected:
             self._end_first_pass()
         device = next(iter(found.values())).device
