@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-torch installs it")
 
-from argand.attribution import GradientStore, _files  # noqa: E402
+from argand.attribution import GradientStore, _files, _store  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -126,7 +126,12 @@ def test_a_change_that_pytorch_counts_does_not_hide_another(net, tmp_path, rows,
     assert GradientStore(net, tmp_path, features=8, shard_rows=rows).recorded == kept
 
 
-def test_weights_that_are_put_back_are_noticed_when_a_shard_is_full(net, tmp_path):
+@pytest.mark.parametrize("summed", [False, True])
+def test_weights_that_are_put_back_are_noticed_when_a_shard_is_full(net, tmp_path, monkeypatch, summed):
+    if summed:
+        # As on a GPU.
+        tensors = [weight.detach() for weight in net.parameters()]
+        monkeypatch.setattr(_store, "_quick_digest", lambda *_: _store._sum(tensors))
     x = torch.randn(40, 4)
     store = GradientStore(net, tmp_path, features=8, shard_rows=16)
 
@@ -141,6 +146,25 @@ def test_weights_that_are_put_back_are_noticed_when_a_shard_is_full(net, tmp_pat
         changing()
     assert store.recorded == 0
     assert not [*tmp_path.glob("shard-*")]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float32, torch.float64])
+def test_sums_of_weights_tell_what_changed(device, dtype):
+    torch.manual_seed(0)
+    long = torch.randn((1 << 20) + 5, device=device)
+    tensors = [(long if size is None else long[:size]).clone().gt(0).to(dtype) for size in (6, None, 0)]
+    want = _store._sum(tensors)
+    assert _store._sum([tensor.clone() for tensor in tensors]) == want
+    others = [[tensors[1], tensors[0], tensors[2]]]
+    for place, change in ((0, torch.logical_not), (1, lambda part: part.flip(0)), (1, lambda part: part.roll(1 << 20))):
+        others.append([change(part).to(dtype) if at == place else part for at, part in enumerate(tensors)])
+    for at in (0, -1):
+        changed = [tensor.clone() for tensor in tensors]
+        changed[1][at] = 1 - changed[1][at].double()
+        others.append(changed)
+    found = [_store._sum(other) for other in others]
+    assert want not in found
+    assert len({tuple(sums) for sums in found}) == len(others)
 
 
 @pytest.mark.skipif(_files.fcntl is None, reason="there are no locks of folders")

@@ -165,7 +165,7 @@ class GradientStore:
         self._writer = Writer(self.folder, self.layers, shard_rows, first)
         self.recorded = self._writer.end
         self._weights = _marks(module)
-        self._digest, self._sum = description["model"], _sum(module, self._buffers)
+        self._digest, self._quick_digest = description["model"], _quick_digest(module, self._buffers)
         self._listener = Listener(layers, self._take)
         self._first_pass: FirstPass | None = None
         self._found: dict[str, Tensor] = {}
@@ -266,7 +266,7 @@ class GradientStore:
 
     def _look(self) -> None:
         """Before what was recorded is written: look whether the weights are those of the beginning."""
-        if _sum(self._module, self._buffers) == self._sum:
+        if _quick_digest(self._module, self._buffers) == self._quick_digest:
             self._seen = self.recorded
         else:
             self._were_others = True
@@ -447,21 +447,23 @@ def _digest(module: nn.Module, counted: list[tuple[str, nn.Module, str]]) -> str
     return found.hexdigest()
 
 
-@torch.no_grad()
-def _sum(module: nn.Module, counted: list[tuple[str, nn.Module, str]]) -> list[int]:
-    """The sum of its numbers' bits with random factors, one for each device: a digest that a GPU has quickly."""
-    totals: dict[torch.device, Tensor] = {}
-    factors: dict[torch.device, Tensor] = {}
-    for _, tensor in _numbers(module, counted):
-        device = tensor.device
-        if device not in totals:
-            totals[device] = torch.zeros((), dtype=torch.int64, device=device)
-            random = torch.Generator(device).manual_seed(0)
-            factors[device] = torch.randint(-(2**63), 2**63 - 1, (_AT_ONCE,), generator=random, device=device) | 1
-        bits = _BITS.get(tensor.itemsize, torch.int64)
+def _quick_digest(module: nn.Module, counted: list[tuple[str, nn.Module, str]]) -> Any:
+    """A digest to compare with others of this process; on a GPU, which would be slow to copy from, a sum."""
+    tensors = [tensor for _, tensor in _numbers(module, counted)]
+    return _digest(module, counted) if all(tensor.device.type == "cpu" for tensor in tensors) else _sum(tensors)
+
+
+def _sum(tensors: list[Tensor]) -> list[int]:
+    """The sum of the bits of numbers with random factors, for each device."""
+    drawn = torch.randint(-(2**63), 2**63 - 1, (_AT_ONCE,), generator=torch.Generator().manual_seed(0)) | 1
+    devices = {tensor.device for tensor in tensors}
+    totals = {device: torch.zeros((), dtype=torch.int64, device=device) for device in devices}
+    factors = {device: drawn.to(device) for device in devices}
+    for tensor in tensors:
+        device, bits = tensor.device, _BITS.get(tensor.itemsize, torch.int64)
         for part in tensor.contiguous().reshape(-1).view(bits).split(_AT_ONCE):
             totals[device] = totals[device] * _ODD + (part * factors[device][: len(part)]).sum()
-    return [int(total) for total in totals.values()]
+    return sorted(int(total) for total in totals.values())
 
 
 def _warn_of_randomness(module: nn.Module) -> None:
