@@ -1,6 +1,7 @@
 """Recording where PyTorch has its own mind: sessions that fail, checkpoints, half precision, positions and modes."""
 
 import contextlib
+import copy
 import json
 import threading
 import warnings
@@ -12,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-torch installs it")
 
-from argand.attribution import GradientStore, _files  # noqa: E402
+from argand.attribution import GradientStore, _files, _store  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -95,6 +96,77 @@ def test_what_was_recorded_before_a_change_that_pytorch_counts_stays(net, tmp_pa
     assert len(numbers(tmp_path)) == 16
 
 
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(("rows", "kept"), [(8, 0), (40, 20)])
+def test_a_change_that_pytorch_counts_does_not_hide_another(net, tmp_path, rows, kept, fails):
+    x, good = torch.randn(40, 4), {name: value.clone() for name, value in net.state_dict().items()}
+    store = GradientStore(net, tmp_path, features=8, shard_rows=rows)
+
+    def changing():
+        with store:
+            record(store, net, x[:20])
+            if kept:
+                store.flush()
+            net[0].weight.data.mul_(3)
+            record(store, net, x[20:36])
+            with torch.no_grad():
+                net[0].weight += 1
+            if fails:
+                raise KeyError("something else")
+
+    # Whole shards were written of other weights; a short one was written before, and nothing after it.
+    message = f"weights of the model changed.*examples {kept} to 35, recorded meanwhile, were removed"
+    told = pytest.warns(UserWarning, match=message) if fails and not kept else contextlib.nullcontext()
+    error, match = (KeyError, "something else") if fails else (RuntimeError, message)
+    with told, pytest.raises(error, match=match):
+        changing()
+    assert store.recorded == kept
+    assert len([*tmp_path.glob("shard-*.npy")]) == (kept > 0)
+    net.load_state_dict(good)
+    assert GradientStore(net, tmp_path, features=8, shard_rows=rows).recorded == kept
+
+
+@pytest.mark.parametrize("summed", [False, True])
+def test_weights_that_are_put_back_are_noticed_when_a_shard_is_full(net, tmp_path, monkeypatch, summed):
+    if summed:
+        # As on a GPU.
+        tensors = [weight.detach() for weight in net.parameters()]
+        monkeypatch.setattr(_store, "_quick_digest", lambda *_: _store._sum(tensors))
+    x = torch.randn(40, 4)
+    store = GradientStore(net, tmp_path, features=8, shard_rows=16)
+
+    def changing():
+        with store:
+            for part in x.split(4):
+                net[0].weight.data.neg_()
+                record(store, net, part)
+                net[0].weight.data.neg_()
+
+    with pytest.raises(RuntimeError, match=r"weights of the model changed.*examples 0 to 39, recorded meanwhile"):
+        changing()
+    assert store.recorded == 0
+    assert not [*tmp_path.glob("shard-*")]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float32, torch.float64])
+def test_sums_of_weights_tell_what_changed(device, dtype):
+    torch.manual_seed(0)
+    long = torch.randn((1 << 20) + 5, device=device)
+    tensors = [(long if size is None else long[:size]).clone().gt(0).to(dtype) for size in (6, None, 0)]
+    want = _store._sum(tensors)
+    assert _store._sum([tensor.clone() for tensor in tensors]) == want
+    others = [[tensors[1], tensors[0], tensors[2]]]
+    for place, change in ((0, torch.logical_not), (1, lambda part: part.flip(0)), (1, lambda part: part.roll(1 << 20))):
+        others.append([change(part).to(dtype) if at == place else part for at, part in enumerate(tensors)])
+    for at in (0, -1):
+        changed = [tensor.clone() for tensor in tensors]
+        changed[1][at] = 1 - changed[1][at].double()
+        others.append(changed)
+    found = [_store._sum(other) for other in others]
+    assert want not in found
+    assert len({tuple(sums) for sums in found}) == len(others)
+
+
 @pytest.mark.skipif(_files.fcntl is None, reason="there are no locks of folders")
 def test_opening_a_store_waits_for_those_who_write(net, tmp_path):
     GradientStore(net, tmp_path, features=8)
@@ -159,6 +231,56 @@ def test_a_layer_that_was_frozen_meanwhile_is_named(net, tmp_path):
     with store:
         record(store, net, torch.randn(4, 4))
     assert store.recorded == 4
+
+
+def test_a_layer_that_is_frozen_between_two_records_is_named(net, tmp_path):
+    x = torch.randn(4, 4)
+    with GradientStore(net, tmp_path, features=8) as store:
+        record(store, net, x)
+        net[0].weight.requires_grad_(False)
+        net[0].bias.requires_grad_(False)
+        with pytest.raises(RuntimeError, match="layer '0' was frozen after the store was opened"):
+            record(store, net, x)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_models_that_were_compiled_before_are_told_so(net, tmp_path):
+    x, compiled = torch.randn(4, 4), torch.compile(net, backend="aot_eager")
+    compiled(x)
+    with GradientStore(net, tmp_path, features=8):
+        loss = compiled(x).sum()
+        with pytest.raises(RuntimeError, match="or the model was compiled and called before the store was opened"):
+            loss.backward()
+    torch._dynamo.reset()
+
+
+def test_numbers_of_examples_have_twelve_digits(net, tmp_path):
+    x, first = torch.randn(8, 4), 10**12 - 4
+    with GradientStore(net, tmp_path, features=8, first=first, shard_rows=2) as store:
+        with pytest.raises(ValueError, match=f"examples {first} to {first + 7}: expected numbers below {10**12}"):
+            record(store, net, x, batch=8)
+        record(store, net, x[:4])
+    assert len(numbers(tmp_path)) == 4
+    assert GradientStore(net, tmp_path, features=8, first=first, shard_rows=2).recorded == 10**12
+
+
+@pytest.mark.filterwarnings("error")
+def test_nobody_listens_to_copies_and_files_of_a_model(net, tmp_path):
+    x = torch.randn(8, 4)
+    with GradientStore(net, tmp_path / "store", features=8) as store:
+        record(store, net, x[:4])
+        torch.save(net, tmp_path / "net.pt")
+        copies = [copy.deepcopy(net), torch.load(tmp_path / "net.pt", weights_only=False)]
+        for again in copies:
+            again(x).sum().backward()
+        record(store, net, x[4:])
+        assert store.recorded == 8
+    for place, again in enumerate(copies):
+        for _ in range(2):
+            again(x).sum().backward()
+        with GradientStore(again, tmp_path / str(place), features=8) as store:
+            record(store, again, x)
+        assert files(tmp_path / str(place)) == files(tmp_path / "store")
 
 
 class Checkpointed(nn.Module):
@@ -246,6 +368,74 @@ def test_sums_that_pytorch_rounds_are_no_reason(tmp_path, dtype):
     with GradientStore(net, tmp_path, features=8) as store:
         net(torch.zeros(16, 256, dtype=torch.long)).sum().backward()
         assert store.record() == 16
+
+
+class Mixed(nn.Module):
+    """Every kind of layer, with long sums, in half precision by autocast or by itself."""
+
+    def __init__(self, kind, sparse=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.kind = kind
+        self.embed = nn.Embedding(50, 16, padding_idx=0, sparse=sparse)
+        self.conv, self.plane = nn.Conv1d(16, 16, 1, stride=2), nn.Conv2d(16, 8, 1)
+        self.mix, self.head = nn.Linear(16, 16), nn.Linear(8, 4)
+        if kind in HALF:
+            self.to(HALF[kind])
+
+    def forward(self, tokens):
+        kind = self.kind.removesuffix(" autocast")
+        with torch.autocast("cpu", HALF[kind], enabled=kind != self.kind):
+            x = self.mix(self.embed(tokens)).tanh().transpose(1, 2)
+            # Layers see transposed tokens, too, and are called again.
+            x = self.mix(self.conv(x).transpose(1, 2)).transpose(1, 2)
+            x = self.plane(x.unflatten(2, (4, -1))).flatten(2).tanh().mean(2)
+            return self.head(x)
+
+
+HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+KINDS = [*HALF, *(f"{kind} autocast" for kind in HALF)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_honest_models_of_half_precision_are_recorded(tmp_path, kind, sparse):
+    net, tokens = Mixed(kind, sparse), torch.randint(50, (64, 64))
+    for scale in (1.0, 1e-5, 300.0):
+        net.zero_grad()
+        with GradientStore(net, tmp_path / str(scale), features=8) as store:
+            (net(tokens).float().logsumexp(1).sum() * scale).backward()
+            assert store.record() == 64
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["embed", "conv", "plane", "mix", "head"])
+@pytest.mark.parametrize("wrong", ["hook", "penalty"])
+def test_first_passes_of_half_precision_are_looked_at(tmp_path, kind, name, wrong):
+    net, tokens = Mixed(kind), torch.randint(1, 50, (64, 64))
+    layer = net.get_submodule(name)
+    if wrong == "hook":
+        layer.register_forward_hook(lambda layer, given, output: 2 * output)
+    with GradientStore(net, tmp_path, features=8):
+        # Gradients of examples cancel each other.
+        loss = (torch.randn(64, 1) * net(tokens).float()).sum()
+        if wrong == "penalty":
+            loss = loss + 30 * layer.weight.float().square().sum()
+        with pytest.raises(RuntimeError, match=f"layer '{name}': its weight has another gradient"):
+            loss.backward()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ties_by_hand_are_noticed_in_half_precision(tmp_path, kind):
+    dtype = HALF[kind.removesuffix(" autocast")]
+    embed, tokens = nn.Embedding(9, 4), torch.randint(9, (6, 500))
+    if kind in HALF:
+        embed.to(dtype)
+    with GradientStore(embed, tmp_path, features=8):
+        with torch.autocast("cpu", dtype, enabled=kind not in HALF):
+            loss = (torch.randn(6, 500, 9) * nn.functional.linear(embed(tokens), embed.weight).float()).sum()
+        with pytest.raises(RuntimeError, match="its weight has another gradient"):
+            loss.backward()
 
 
 def test_modes_may_change_while_a_store_is_open(tmp_path):

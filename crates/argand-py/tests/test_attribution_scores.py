@@ -150,6 +150,31 @@ def test_pages_show_texts_and_images(stores, tmp_path):
     assert sorted(file.name for file in tmp_path.glob("*.html*")) == ["page.html"]
 
 
+def test_files_of_texts_are_read_as_on_the_command_line(stores, tmp_path):
+    found, page = attribute(*stores[:2], top=3), tmp_path / "page.html"
+    shown = sorted({*found.helpful.examples.ravel().tolist(), *found.harmful.examples.ravel().tolist()})
+    path = tmp_path / "texts.txt"
+    path.write_bytes(b"caf\xe9\n" * 60)
+    found.page(page, train_examples=path)
+    assert "caf\ufffd" in page.read_text(encoding="utf-8")
+    path = tmp_path / "texts.jsonl"
+    for wrong, message in (
+        ("{", "not JSON"),
+        ('{"label": 3}', 'expected a string, or an object with a "text"'),
+        ("[" * 99999, "not JSON"),
+        ('"\\ud800"', "is not Unicode text"),
+    ):
+        lines = ['{"text": "some"}'] * 60
+        lines[shown[0]] = wrong
+        path.write_text("\n".join(lines))
+        with pytest.raises(ValueError, match=f"texts.jsonl: line {shown[0] + 1}:? {message}"):
+            found.page(page, train_examples=path)
+    # A line that is not shown is not looked at.
+    unseen = next(number for number in range(60) if number not in shown)
+    path.write_text("\n".join(['"some"'] * unseen + ["{"] + ['"some"'] * 59))
+    found.page(page, train_examples=path)
+
+
 def test_pages_name_what_they_cannot_show(stores, tmp_path):
     found = attribute(*stores[:2], top=3)
     path = tmp_path / "page.html"

@@ -64,6 +64,22 @@ def test_features_for_an_error_are_the_fewest(factors):
     assert features_for_error(matrices, 0.025, "gaussian") > 3.9 * features_for_error(matrices, 0.05, "gaussian")
 
 
+def test_features_for_an_error_do_not_depend_on_scale(factors):
+    matrices = np.einsum("nti,nto->nio", *factors)
+    want = features_for_error(matrices, 0.2)
+    for scale in (1e-300, 1e-81, 1e79, 1e300):
+        assert features_for_error(matrices * scale, 0.2) == want
+
+
+def test_gradients_may_be_tensors(factors):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-torch installs it")
+    tensor = torch.tensor(np.einsum("nti,nto->nio", *factors))
+    for given in (tensor.requires_grad_(), tensor.bfloat16()):
+        same = given.detach().double().numpy()
+        assert features_for_error(given, 0.2) == features_for_error(same, 0.2)
+        assert np.array_equal(gradient_variance(given, 8), gradient_variance(same, 8))
+
+
 def test_bad_input_is_named():
     matrices = np.ones((2, 3, 4))
     for call, message in [

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..torch import GradientSketch
+from ..torch._gradients import ForwardHook
 
 # One-hot rows of tokens are made for so many numbers at a time.
 _ONE_HOT = 1 << 24
@@ -125,20 +126,41 @@ class Layer:
 
     def total(self, given: Tensor, gradients: Tensor) -> _Total:
         """The gradient of all examples together."""
+        precise, step = gradients.dtype in (torch.float32, torch.float64), torch.finfo(gradients.dtype)
+        same = None if precise else self._as_pytorch(given, gradients)
         given, gradients = (tensor.flatten(0, 1) for tensor in self.factors(given, gradients))
-        # Sums of half precision may be rounded at every step, and tensor cores keep ten bits.
-        precise = gradients.dtype in (torch.float32, torch.float64)
-        step = torch.finfo(gradients.dtype).eps
-        rounding = max(1024 * step, 4e-3 if gradients.is_cuda else 0.0) if precise else 0.25
         gradients = gradients.to(torch.promote_types(gradients.dtype, torch.float32))
         sizes = gradients.norm(dim=1)
+        if self.kind != "embedding":
+            given = given.to(gradients.dtype)
+            sizes = sizes * given.norm(dim=1)
+        if same is not None:
+            # Another kernel adds up in another order: errors are as those of independent terms, and steps near 0 of one
+            # size. If every call has a copy of the weight in half precision, PyTorch adds these up in single precision.
+            size = sizes.norm() + same.to_dense().float().norm() + step.smallest_normal * self.weight.numel() ** 0.5
+            return _Total(same, size, 4 * step.eps, 0.0 if self.weight.dtype == same.dtype else step.eps / 4)
+        # Tensor cores keep ten bits.
+        rounding = max(1024 * step.eps, 4e-3 if gradients.is_cuda else 0.0)
         if self.kind == "embedding":
             total = gradients.new_zeros(self.weight.shape).index_add_(0, given, gradients)
             # PyTorch adds up the gradients of a word one by one.
             added = int(given.bincount().max()) if len(given) else 0
-            return _Total(total, sizes.sum(), rounding, step * added)
-        given = given.to(gradients.dtype)
-        return _Total((gradients.T @ given).view(self.weight.shape), sizes @ given.norm(dim=1), rounding, step)
+            return _Total(total, sizes.sum(), rounding, step.eps * added)
+        return _Total((gradients.T @ given).view(self.weight.shape), sizes.sum(), rounding, step.eps)
+
+    def _as_pytorch(self, given: Tensor, gradients: Tensor) -> Tensor:
+        """The same by PyTorch's kernels: sums of half precision that are rounded at every step may be far off."""
+        if self.kind == "conv1x1":
+            sizes = (self.module.stride, self.module.padding, self.module.dilation)
+            weight, given = gradients.new_empty(self.weight.shape), given.to(gradients.dtype)
+            none = [0] * len(self.module.stride)
+            return torch.ops.aten.convolution_backward(
+                gradients, given, weight, None, *sizes, False, none, 1, [False, True, False]
+            )[1]
+        given, gradients = (tensor.flatten(0, 1) for tensor in self.factors(given, gradients))
+        if self.kind == "embedding":
+            return torch.ops.aten.embedding_backward(gradients, given, self.inputs, -1, False, self.module.sparse)
+        return gradients.T @ given.to(gradients.dtype)
 
     def gradient(self, given: Tensor, gradients: Tensor) -> Tensor:
         """The gradient of every example itself, as (examples, inputs, outputs)."""
@@ -223,7 +245,8 @@ class Listener:
         if self.attached:
             raise RuntimeError("the store is open already; leave its `with` block first")
         self._hooks = [
-            layer.module.register_forward_hook(partial(self._called, layer), with_kwargs=True) for layer in self.layers
+            layer.module.register_forward_hook(ForwardHook(partial(self._called, layer)), with_kwargs=True)
+            for layer in self.layers
         ]
 
     def detach(self) -> None:
@@ -317,15 +340,16 @@ class FirstPass:
     @torch.no_grad()
     def _compare(self, layer: Layer, got: Tensor) -> None:
         total = self._totals.pop((torch._C._current_graph_task_id(), layer.name), None)
-        got, tolerance = got.to_dense(), 0.0
+        tolerance, got = 0.0, got.to_dense().to(torch.promote_types(got.dtype, torch.float32))
         if total is not None:
-            got, tolerance = got - total.gradient, max(total.rounding, total.drift) * total.sizes
+            got, tolerance = got - total.gradient.to_dense(), max(total.rounding, total.drift) * total.sizes
         # A sum over examples may overflow where none of its terms does.
         if tolerance < float(got.norm()) < float("inf"):
             raise RuntimeError(
                 f"layer {layer.name!r}: its weight has another gradient than that of its calls; it is also used "
-                "without a call of the layer, in a penalty for example, or a hook changes what the layer gives; remove "
-                "that, or leave the layer out with select"
+                "without a call of the layer, in a penalty for example, or a hook changes what the layer gives, or the "
+                "model was compiled and called before the store was opened; remove that, or leave the layer out with "
+                "select"
             )
 
     def reset(self) -> None:

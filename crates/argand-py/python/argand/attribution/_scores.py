@@ -153,11 +153,14 @@ def _sequence(name: str, items: Any) -> Any:
 
 
 def _shown_text(name: str, items: Any, number: int) -> str:
-    found = str(_at(name, items, number))
+    return _unicode(f"{name}: example {number}", str(_at(name, items, number)))
+
+
+def _unicode(place: str, found: str) -> str:
     try:
         found.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{name}: example {number} is not Unicode text: {error.reason}") from None
+        raise ValueError(f"{place} is not Unicode text: {error.reason}") from None
     return found
 
 
@@ -176,9 +179,12 @@ def _looks(name: str, source: Any) -> Any:
         if ending == ".npy":
             source = np.load(source, mmap_mode="r", allow_pickle=False)
         elif ending in (".txt", ".jsonl"):
-            with open(source, encoding="utf-8", newline="\n") as file:
+            # As on the command line: what is not UTF-8 is shown as such, and lines of JSON are parsed when needed.
+            with open(source, encoding="utf-8", errors="replace", newline="\n") as file:
                 lines = [line.rstrip("\r\n") for line in file]
-            source = [_text(name, line) for line in lines] if ending == ".jsonl" else lines
+            if ending == ".jsonl":
+                return lambda number: _text_of(os.fspath(source), number, _at(name, lines, number))
+            source = lines
         else:
             raise ValueError(f"{name}: expected a .txt, .jsonl or .npy file, got {os.fspath(source)}")
     source = _sequence(name, source)
@@ -195,13 +201,17 @@ def _looks(name: str, source: Any) -> Any:
     return lambda number: _shown_text(name, source, number)
 
 
-def _text(name: str, line: str) -> str:
+def _text_of(path: str, number: int, line: str) -> str:
+    """The text of a line of JSON: a string, or the field "text" of an object."""
+    place = f"{path}: line {number + 1}"
     try:
         value = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{name}: not a line of JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place}: not JSON: {error}") from None
     value = value.get("text") if isinstance(value, dict) else value
-    return text(f"{name}, the field text", value)
+    if not isinstance(value, str):
+        raise ValueError(f'{place}: expected a string, or an object with a "text"')
+    return _unicode(place, value)
 
 
 def _choices(score: Any, layers: Any, damping: Any, alpha: Any, joint: Any, device: Any) -> tuple:

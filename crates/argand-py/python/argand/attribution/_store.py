@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import warnings
@@ -28,6 +27,11 @@ from ._writer import Writer
 _ON_DEVICE = 1 << 25
 # Gradients of a sample, of which the variance of inner products is computed.
 _SAMPLE_BYTES = 4 << 30
+
+# Numbers of a model are summed up so many at a time, as integers of their size, and the sums with powers of a number.
+_AT_ONCE = 1 << 20
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
+_ODD = 0x1E3779B97F4A7C15
 
 _ONE_MODEL = "record with one set of weights, and use another folder for another one"
 
@@ -161,7 +165,7 @@ class GradientStore:
         self._writer = Writer(self.folder, self.layers, shard_rows, first)
         self.recorded = self._writer.end
         self._weights = _marks(module)
-        self._digest = description["model"]
+        self._digest, self._quick_digest = description["model"], _quick_digest(module, self._buffers)
         self._listener = Listener(layers, self._take)
         self._first_pass: FirstPass | None = None
         self._found: dict[str, Tensor] = {}
@@ -211,6 +215,7 @@ class GradientStore:
         self.discard()
         for layer in self._layers:
             if layer.name not in found:
+                layer.check_still_trained()
                 reason = (
                     "saw no gradient: its output does not reach the loss, or backward() was not called"
                     if layer.name in called
@@ -228,6 +233,11 @@ class GradientStore:
                 )
         if _marks(self._module) != self._weights:
             raise RuntimeError(f"the weights of the model changed since the store was opened; {_ONE_MODEL}")
+        if self.recorded + expected > _files.MOST_EXAMPLES:
+            raise ValueError(
+                f"examples {self.recorded} to {self.recorded + expected - 1}: expected numbers below "
+                f"{_files.MOST_EXAMPLES}; begin with a smaller first="
+            )
         if expected:
             self._end_first_pass()
         device = next(iter(found.values())).device
@@ -235,7 +245,10 @@ class GradientStore:
         self._waiting.append(rows if scale == 1.0 else rows * scale)
         self.recorded += expected
         size, begin = sum(4 * rows.numel() for rows in self._waiting), self.recorded - sum(map(len, self._waiting))
-        if device.type == "cpu" or size >= _ON_DEVICE or self._writer.fills_a_shard(begin, self.recorded):
+        fills = self._writer.fills_a_shard(begin, self.recorded)
+        if fills:
+            self._look()
+        if device.type == "cpu" or size >= _ON_DEVICE or fills:
             self._hand_over()
         return self.recorded
 
@@ -251,6 +264,18 @@ class GradientStore:
             self._first_pass.end()
             self._first_pass = None
 
+    def _look(self) -> None:
+        """Before what was recorded is written: look whether the weights are those of the beginning."""
+        if _quick_digest(self._module, self._buffers) == self._quick_digest:
+            self._seen = self.recorded
+        else:
+            self._were_others = True
+
+    def _lose(self) -> None:
+        """After a failure to write, nothing behind it is kept."""
+        self.recorded = self._writer.end
+        self._seen = min(self._seen, self.recorded)
+
     def _hand_over(self) -> None:
         """Give what was recorded to the writer."""
         waiting, self._waiting = self._waiting, []
@@ -259,17 +284,18 @@ class GradientStore:
         try:
             self._writer.add(torch.cat(waiting))
         except BaseException:
-            # Nothing of these rows is kept.
-            self.recorded = self._writer.end
+            self._lose()
             raise
 
     def flush(self) -> None:
         """Write what was recorded so far, in a shard that may be short; it is filled when more is recorded."""
+        if self._listener.attached:
+            self._look()
         self._hand_over()
         try:
             self._writer.flush()
         except BaseException:
-            self.recorded = self._writer.end
+            self._lose()
             raise
 
     def __enter__(self) -> GradientStore:
@@ -278,7 +304,9 @@ class GradientStore:
         self._listener.attach()
         self._first_pass = FirstPass(self._layers)
         self.discard()
-        self._writer.begin(self.recorded)
+        # Where the session began, and how far it came when the weights were last seen to be the same.
+        self._begin = self._seen = self.recorded
+        self._were_others = False
         return self
 
     def __exit__(
@@ -287,7 +315,7 @@ class GradientStore:
         self._listener.detach()
         self._end_first_pass()
         if kind is None:
-            changed = self._changed()
+            changed, _ = self._changed()
             if changed is not None:
                 raise RuntimeError(f"{changed}; {_ONE_MODEL}")
             self.flush()
@@ -296,24 +324,26 @@ class GradientStore:
         with contextlib.suppress(Exception):
             self._writer.wait()
         with contextlib.suppress(Exception):
-            end, changed = self.recorded, self._changed()
-            if self.recorded < end:
+            changed, removed = self._changed()
+            if removed:
                 warnings.warn(f"{changed}; {_ONE_MODEL}", stacklevel=2)
 
-    def _changed(self) -> str | None:
-        """What changed while the store was open; if nobody knows when, what was recorded is taken back."""
-        if _digest(self._module, self._buffers) == self._digest:
-            return None
-        changed = "the weights of the model changed, or its buffers, while the store was open"
-        if _marks(self._module) != self._weights:
-            # Every call of record() looked at these: what it took was of the weights before.
-            return changed
+    def _changed(self) -> tuple[str | None, bool]:
+        """What changed while the store was open, and whether something was removed from the folder for that.
+
+        What may have been recorded of other weights is taken back.
+        """
+        if not self._were_others and _digest(self._module, self._buffers) == self._digest:
+            return None, False
+        # Every call of record() looked at the changes that PyTorch counts, but others may have come before these.
+        counted = not self._were_others and _marks(self._module) != self._weights
         end, self._waiting = self.recorded, []
-        self._writer.take_back()
+        removed = self._writer.take_back(self._seen if counted else self._begin)
         self.recorded = self._writer.end
+        changed = "the weights of the model changed, or its buffers, while the store was open"
         if self.recorded < end:
             changed += f"; examples {self.recorded} to {end - 1}, recorded meanwhile, were removed"
-        return changed
+        return changed, removed
 
     def __repr__(self) -> str:
         size = 4 * sum(self.layers.values())
@@ -400,15 +430,40 @@ def _counted_buffers(module: nn.Module) -> list[tuple[str, nn.Module, str]]:
     ]
 
 
-def _digest(module: nn.Module, counted: list[tuple[str, nn.Module, str]]) -> str:
-    """The weights of a model in 64 characters, and these buffers."""
-    buffers = ((full, part._buffers[name]) for full, part, name in counted if part._buffers.get(name) is not None)
-    found = hashlib.sha256()
+def _numbers(module: nn.Module, counted: list[tuple[str, nn.Module, str]]) -> list[tuple[str, Tensor]]:
+    """The weights of a model by their names, and these buffers."""
+    buffers = ((full, part._buffers.get(name)) for full, part, name in counted)
     weights = ((plain_name(name), weight) for name, weight in module.named_parameters())
-    for name, tensor in itertools.chain(sorted(weights), sorted(buffers)):
+    found = [*sorted(weights), *sorted(buffers)]
+    return [(name, tensor.detach()) for name, tensor in found if tensor is not None]
+
+
+def _digest(module: nn.Module, counted: list[tuple[str, nn.Module, str]]) -> str:
+    """Its numbers in 64 characters."""
+    found = hashlib.sha256()
+    for name, tensor in _numbers(module, counted):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        found.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return found.hexdigest()
+
+
+def _quick_digest(module: nn.Module, counted: list[tuple[str, nn.Module, str]]) -> Any:
+    """A digest to compare with others of this process; on a GPU, which would be slow to copy from, a sum."""
+    tensors = [tensor for _, tensor in _numbers(module, counted)]
+    return _digest(module, counted) if all(tensor.device.type == "cpu" for tensor in tensors) else _sum(tensors)
+
+
+def _sum(tensors: list[Tensor]) -> list[int]:
+    """The sum of the bits of numbers with random factors, for each device."""
+    drawn = torch.randint(-(2**63), 2**63 - 1, (_AT_ONCE,), generator=torch.Generator().manual_seed(0)) | 1
+    devices = {tensor.device for tensor in tensors}
+    totals = {device: torch.zeros((), dtype=torch.int64, device=device) for device in devices}
+    factors = {device: drawn.to(device) for device in devices}
+    for tensor in tensors:
+        device, bits = tensor.device, _BITS.get(tensor.itemsize, torch.int64)
+        for part in tensor.contiguous().reshape(-1).view(bits).split(_AT_ONCE):
+            totals[device] = totals[device] * _ODD + (part * factors[device][: len(part)]).sum()
+    return sorted(int(total) for total in totals.values())
 
 
 def _warn_of_randomness(module: nn.Module) -> None:

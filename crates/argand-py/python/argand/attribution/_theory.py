@@ -135,6 +135,9 @@ def _variance(sums: _Sums, dims: tuple[int, int], features: int, method: str) ->
 
 
 def _matrices(gradients: Any) -> np.ndarray:
+    if hasattr(gradients, "detach"):
+        # A tensor of PyTorch, of any type and device.
+        gradients = gradients.detach().cpu().double().numpy()
     gradients = np.asarray(gradients, np.float64)
     if gradients.ndim != 3 or 0 in gradients.shape:
         raise ValueError(f"gradients: expected the shape (examples, inputs, outputs), got {gradients.shape}")
@@ -148,7 +151,7 @@ def gradient_variance(gradients: Any, features: int, method: str = "ctr-product-
 
     Parameters
     ----------
-    gradients : array-like of shape (examples, inputs, outputs)
+    gradients : array-like or tensor of shape (examples, inputs, outputs)
         The gradient Σ a gᵀ of a linear layer for each example.
     features : int
         The size of the sketch.
@@ -185,7 +188,7 @@ def features_for_error(gradients: Any, error: float, method: str = "ctr-product-
 
     Parameters
     ----------
-    gradients : array-like of shape (examples, inputs, outputs)
+    gradients : array-like or tensor of shape (examples, inputs, outputs)
         Gradients of a sample of examples.
     error : float
         The root of Σ variances / Σ ⟨G, H⟩², over all pairs of the sample.
@@ -197,10 +200,12 @@ def features_for_error(gradients: Any, error: float, method: str = "ctr-product-
     if not 0 < error < np.inf:
         raise ValueError(f"error: expected a positive number, got {error}")
     _base_of(method)
-    found = _sums(gradients)
-    total = found.square.sum()
-    if total == 0:
+    largest = np.abs(gradients).max()
+    if largest == 0:
         raise ValueError("gradients: expected some that are not zero")
+    # Sums have fourth powers.
+    found = _sums(gradients / largest)
+    total = found.square.sum()
     sums = _Sums(*(np.array(part.sum()) for part in found))
 
     def reached(features: int) -> bool:

@@ -28,40 +28,38 @@ class Writer:
 
     def __init__(self, folder: Path, layers: Mapping[str, int], shard_rows: int, first: int) -> None:
         self._folder, self._layers, self._shard_rows = folder, layers, shard_rows
-        # What is written of a session, by the first examples of shards.
+        # What was written, by the first examples of shards.
         self._session: dict[int, _files.Shard] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._under_way: deque[tuple[Future[None], int]] = deque()
         self._failed = False
         with _files.alone(folder):
             self._resume(first)
-        self.begin(self.end)
 
-    def begin(self, example: int) -> None:
-        """Begin a session, which can be taken back, at this example."""
-        self._begin, self._session = example, {}
-
-    def take_back(self) -> None:
-        """Remove what was recorded since :meth:`begin`, of shards and of what waits to be written."""
+    def take_back(self, example: int) -> bool:
+        """Remove what was recorded from this example on, of shards and of what waits; returns whether of shards."""
         with contextlib.suppress(Exception):
             self.wait()
+        removed = False
         with _files.alone(self._folder):
             there = _files.shards_of(self._folder)
             # The last first: whenever this is interrupted, no example is missing in between.
             for shard in sorted(self._session.values(), reverse=True):
-                if shard not in there:
-                    # Somebody else went on with it.
+                if shard not in there or shard.end <= example:
+                    # Somebody else went on with it, or it stays.
                     continue
+                removed = True
+                del self._session[shard.first]
                 self._first, self._rows, self._written = shard.first, [], 0
-                if shard.first >= self._begin:
+                if shard.first >= example:
                     shard.remove()
                 else:
-                    rows = np.array(shard.read(sum(self._layers.values()))[: self._begin - shard.first])
-                    _files.write_shard(self._folder, shard.first, rows)
+                    rows = np.array(shard.read(sum(self._layers.values()))[: example - shard.first])
+                    self._session[shard.first] = _files.write_shard(self._folder, shard.first, rows)
                     self._rows, self._written = [rows], len(rows)
         if self._rows:
-            self._rows = [np.concatenate(self._rows)[: max(0, self._begin - self._first)]]
-        self._session = {}
+            self._rows = [np.concatenate(self._rows)[: max(0, example - self._first)]]
+        return removed
 
     def _resume(self, first: int) -> None:
         """Go on behind the examples that follow ``first``; a short last shard is filled."""

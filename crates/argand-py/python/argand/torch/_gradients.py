@@ -112,15 +112,31 @@ class GradientSketch(torch.nn.Module):
         return AttachedSketches(layers)
 
 
+class ForwardHook:
+    """Calls a function after the layer it is registered for; in copies and files of the layer, it does nothing.
+
+    There, nobody could remove it.
+    """
+
+    def __init__(self, function: Callable[..., None] | None = None) -> None:
+        self.function = function
+
+    def __call__(self, *call: Any) -> None:
+        if self.function is not None:
+            self.function(*call)
+
+    def __reduce__(self) -> tuple[type[ForwardHook], tuple[()]]:
+        return ForwardHook, ()
+
+
 class AttachedSketches:
     """The sketches of the linear layers of a module, as :meth:`GradientSketch.attach` returns them."""
 
     def __init__(self, layers: dict[str, tuple[torch.nn.Linear, GradientSketch]]) -> None:
         self.sketches = {name: sketch for name, (_, sketch) in layers.items()}
         self._found: dict[str, Tensor] = {}
-        # Not closures, so that a module with hooks can be copied and pickled.
         self._hooks = [
-            layer.register_forward_hook(partial(self._listen, name), with_kwargs=True)
+            layer.register_forward_hook(ForwardHook(partial(self._listen, name)), with_kwargs=True)
             for name, (layer, _) in layers.items()
         ]
 
@@ -130,14 +146,17 @@ class AttachedSketches:
         if not output.requires_grad:
             return
         activations = (inputs[0] if inputs else named["input"]).detach()
-        # PyTorch itself notices a change if it needs the activations for the weight.
-        version = None if layer.weight.requires_grad else activations._version
+        # PyTorch does not notice a change if it keeps a copy, of another type or order.
+        version = activations._version
         output.register_hook(lambda gradients: self._add(name, activations, version, gradients))
 
     @torch.no_grad()
-    def _add(self, name: str, activations: Tensor, version: int | None, gradients: Tensor) -> None:
-        if version is not None and version != activations._version:
-            raise RuntimeError(f"{name}: the input of this layer was changed in place after the layer was called")
+    def _add(self, name: str, activations: Tensor, version: int, gradients: Tensor) -> None:
+        if version != activations._version:
+            raise RuntimeError(
+                f"layer {name!r}: its input was changed in place after it was called; use an operation that makes a "
+                "new tensor"
+            )
         # Under autocast the input may be wider than the output.
         sketch = self.sketches[name](activations.to(gradients.dtype), gradients.detach())
         before = self._found.get(name)
