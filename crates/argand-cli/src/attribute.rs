@@ -118,8 +118,12 @@ const PRINTED: [usize; 2] = [3, 5];
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let page = &arguments.page;
     let inputs = [&page.train_examples, &page.query_examples, &page.train_labels, &page.query_labels];
-    let described = [&arguments.train, &arguments.queries].map(|store| store.join("store.json"));
-    let inputs: Vec<&PathBuf> = inputs.into_iter().flatten().chain(&described).collect();
+    let inputs: Vec<&PathBuf> = inputs.into_iter().flatten().collect();
+    for (option, path) in [("--output", &arguments.output), ("--report", &page.report)] {
+        if let Some(path) = path {
+            output::check_outside(option, path, [&arguments.train, &arguments.queries].into_iter())?;
+        }
+    }
     if let Some(path) = &arguments.output {
         output::check_free("--output", path, inputs.iter().copied())?;
     }

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::inputs::Inputs;
 use crate::selection::{Picking, Policy, Saved, TableArguments};
 use crate::table::{self, Column, Label, LabelReader, Options, listed};
+use crate::warn;
 
 /// Where labels are: in a file of their own, or in a column of an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +106,9 @@ pub(crate) struct Classes {
 /// More classes than this are probably numbers.
 const MOST_CLASSES: usize = 1 << 16;
 
+/// Up to so many whole numbers, or a tenth of the rows, are surely classes.
+const FEW_CLASSES: usize = 100;
+
 impl Classes {
     /// All classes in a label file, numbers first and in ascending order.
     pub(crate) fn collect(source: &LabelSource) -> Result<Self, Failure> {
@@ -118,8 +122,10 @@ impl Classes {
 
     /// The names of all classes in some label files.
     pub(crate) fn found<'a>(sources: impl IntoIterator<Item = &'a LabelSource>) -> Result<BTreeSet<String>, Failure> {
-        let mut names = BTreeSet::new();
+        let (mut names, mut rows, mut whole) = (BTreeSet::new(), 0, true);
         let mut take = |label: Label<'_>| {
+            rows += 1;
+            whole &= matches!(label, Label::Integer(_));
             if let Label::Number(number) = label {
                 return Err(format!("is {number}, not a class; use --task regression to predict numbers"));
             }
@@ -135,6 +141,10 @@ impl Classes {
         for source in sources {
             let mut reader = source.open()?;
             while reader.read(1 << 12, &mut take)? > 0 {}
+        }
+        if whole && names.len() > FEW_CLASSES.max(rows / 10) {
+            let what = format!("took {} different whole numbers for classes", names.len());
+            warn(&format!("--labels: {what}; use --task regression if they are numbers to predict"));
         }
         Ok(names)
     }
@@ -217,6 +227,8 @@ pub(crate) struct Dataset<'a> {
     pub(crate) policy: Policy,
     /// Show a progress bar for every pass.
     pub(crate) progress: bool,
+    /// Who does not have a class that a row is of, in words.
+    pub(crate) unknown: &'static str,
 }
 
 impl<'a> Dataset<'a> {
@@ -228,7 +240,7 @@ impl<'a> Dataset<'a> {
         policy: Policy,
     ) -> Self {
         let without = labels.column().map(str::to_owned).into_iter().collect();
-        Self { paths, labels, part, arguments, without, policy, progress: false }
+        Self { paths, labels, part, arguments, without, policy, progress: false, unknown: "the model does not know" }
     }
 
     /// Leaves out another label column, if there is one.
@@ -297,13 +309,14 @@ impl<'a> Pass<'a> {
             self.classes.clear();
             self.values.clear();
             let (classes, values, task) = (&mut self.classes, &mut self.values, self.task);
+            let unknown = self.dataset.unknown;
             let count = self.labels.read(rows.max(1), &mut |label| match task {
                 Task::Classification(known) => match known.numbers.get(&*label.name()) {
                     Some(&number) => {
                         classes.push(number);
                         Ok(())
                     }
-                    None => Err(format!("is of class {:?}, which the model does not know", label.name())),
+                    None => Err(format!("is of class {:?}, which {unknown}", label.name())),
                 },
                 Task::Regression => {
                     values.push(label.number().ok_or_else(|| format!("has {:?} instead of a number", label.name()))?);

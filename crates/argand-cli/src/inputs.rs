@@ -41,6 +41,9 @@ pub(crate) struct KernelArguments {
     coefficients: Vec<f64>,
 }
 
+/// Those whose length scale is not out of range.
+const GAUSSIAN_GAMMAS: std::ops::RangeInclusive<f64> = 1e-200..=1e199;
+
 /// The kernels by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum KernelName {
@@ -70,6 +73,12 @@ impl KernelArguments {
             }
             (KernelName::Gaussian, Some(_), Some(_)) => {
                 return Err(Failure::Input("--gamma: expected either this or --length-scale".to_owned()));
+            }
+            (KernelName::Gaussian, None, Some(gamma)) if !GAUSSIAN_GAMMAS.contains(&gamma) => {
+                let [least, most] = [GAUSSIAN_GAMMAS.start(), GAUSSIAN_GAMMAS.end()];
+                return Err(Failure::Input(format!(
+                    "--gamma: expected a number from {least:e} to {most:e}, got {gamma}"
+                )));
             }
             (KernelName::Gaussian, None, Some(gamma)) => Kernel::gaussian_of_gamma(gamma),
             (KernelName::Gaussian, Some(length_scale), None) => Kernel::Gaussian { length_scale },

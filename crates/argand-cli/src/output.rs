@@ -287,6 +287,22 @@ pub(crate) fn check_free<'a>(
     Ok(())
 }
 
+/// Checks that an output file is not in a folder whose files belong together.
+pub(crate) fn check_outside<'a>(
+    option: &str,
+    path: &Path,
+    mut folders: impl Iterator<Item = &'a PathBuf>,
+) -> Result<(), Failure> {
+    let file = resolve(path);
+    match folders.find(|folder| file.parent() == Some(&resolve(folder))) {
+        Some(folder) => {
+            let what = format!("expected another file than the inputs, got {} in {}", path.display(), folder.display());
+            Err(Failure::Input(format!("{option}: {what}")))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The file that a path leads to, however it is written.
 fn resolve(path: &Path) -> PathBuf {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -285,7 +285,7 @@ fn figure(plan: &Plan, spec: &Spec) -> Figure {
         });
         let x_label = format!("seconds for features and fit of {} rows", plan.rows);
         let kernel = crate::info::kernel(spec);
-        Panel::new(&kernel, [&x_label, y_label], [Scale::Logarithmic, Scale::Logarithmic], points.collect())
+        Panel::new(&kernel, [&x_label, y_label], [Scale::Logarithmic; 2], points.collect()).with_zeros()
     };
     let mut panels = vec![panel("median error of the kernel matrix", &|candidate| Some(candidate.error.median))];
     if plan.candidates.iter().any(|candidate| candidate.validation.is_some()) {

@@ -185,7 +185,13 @@ impl Sums {
         if let Some(name) = self.counted_in(&other.parts) {
             return wrong(format!("counts the rows of {name}, which are in the other sums, too"));
         }
-        if self.gram.recipe() != other.gram.recipe() {
+        let [own, expected] = [&self, other].map(|sums| sums.gram.recipe());
+        if own != expected {
+            let mut alike = own.clone();
+            alike.missing.clone_from(&expected.missing);
+            if alike == *expected {
+                return wrong("was made with another --missing than the other sums".to_owned());
+            }
             return wrong("was made with another --spec: another sketch, scaling or other columns".to_owned());
         }
         let names = [&self, other].map(|sums| sums.label_column.as_ref().map(|name| format!("{name:?}")));
@@ -243,6 +249,7 @@ pub(crate) fn gram(arguments: &GramArguments) -> Result<(), Failure> {
         output::check_free("--output", &arguments.output, [labels.path()].into_iter())?;
         let mut dataset = Dataset::new(paths, labels, Part::All, &arguments.table, Policy::from(&recipe.missing));
         dataset.progress = !arguments.quiet;
+        dataset.unknown = "--classes does not name";
         datasets.push(dataset);
     }
     // Columns are those of the spec, or of the first table.
@@ -316,6 +323,7 @@ impl GramArguments {
                 }
                 Ok(Task::Classification(Classes::in_order(found)))
             }
+            (TaskKind::Classification, _) if given.contains("") => wrong("expected names, got an empty one"),
             (TaskKind::Classification, count) if given.len() < count.max(2) => {
                 wrong("expected at least 2 different names")
             }

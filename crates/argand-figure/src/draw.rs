@@ -88,13 +88,15 @@ impl Panel {
             self.scales[axis].shows(value) && self.limits[axis].is_none_or(|(low, high)| (low..=high).contains(&value))
         };
         let [x_scale, y_scale] = self.scales;
+        let raised = |y: f64| self.zero.map_or(y, |zero| if y == 0.0 { zero } else { y });
         (series.points.iter().enumerate())
-            .filter(|(_, point)| inside(0, point.0) && inside(1, point.1))
-            .map(|(at, &(x, y))| {
+            .map(|(at, &(x, height))| (at, height, x, raised(height)))
+            .filter(|&(.., x, y)| inside(0, x) && inside(1, y))
+            .map(|(at, height, x, y)| {
                 let reach = series.bars.get(at).filter(|reach| reach.is_finite());
                 // A bar that reaches below zero has no end on a logarithmic axis.
                 let low = |reach: f64| if y_scale.shows(y - reach) { y - reach } else { y };
-                let bar = reach.map(|&reach| (y_scale.forward(low(reach)), y_scale.forward(y + reach)));
+                let bar = reach.map(|&reach| (y_scale.forward(low(reach)), y_scale.forward((height + reach).max(y))));
                 Point { x: x_scale.forward(x), y: y_scale.forward(y), bar }
             })
             .collect()
@@ -119,6 +121,18 @@ impl Panel {
         }
         let margin = if high > low { (high - low) * 0.05 } else { 0.5 };
         (low - margin, high + margin)
+    }
+
+    /// The ticks of the vertical axis: above that of zeros, if they have a place, with room for it.
+    fn y_ticks(&self, vertical: &Axis) -> Vec<Tick> {
+        let mut ticks = vertical.scale.ticks(vertical.low, vertical.high, 9);
+        if let Some(zero) = self.zero {
+            let zero = Tick { place: vertical.scale.forward(zero), text: "0".to_owned() };
+            let room = vertical.pixel(zero.place) - LEADING * SMALL;
+            ticks.retain(|tick| self.least_height().is_some() && vertical.pixel(tick.place) < room);
+            ticks.insert(0, zero);
+        }
+        ticks
     }
 
     /// The chart, and its height.
@@ -154,7 +168,7 @@ impl Panel {
 
         let [(x_low, x_high), (y_low, y_high)] = [self.range(0), self.range(1)];
         let vertical = Axis { scale: self.scales[1], low: y_low, high: y_high, start: bottom, end: top };
-        let y_ticks = vertical.scale.ticks(y_low, y_high, 9);
+        let y_ticks = self.y_ticks(&vertical);
         let left = MARGIN + y_ticks.iter().map(|tick| width(&tick.text, SMALL)).fold(0.0, f64::max) + 8.0;
         let right = WIDTH - MARGIN - if texts.is_empty() { 10.0 } else { widest + LEADER + 4.0 };
         let horizontal = Axis { scale: self.scales[0], low: x_low, high: x_high, start: left, end: right };

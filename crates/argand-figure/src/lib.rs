@@ -67,6 +67,8 @@ pub struct Panel {
     pub limits: [Option<(f64, f64)>; 2],
     /// A line across the chart at a value of an axis, such as a ratio of 1.
     pub rules: [Option<f64>; 2],
+    /// The height at which zeros are drawn, where the vertical axis is logarithmic; without it, they are left out.
+    pub zero: Option<f64>,
 }
 
 impl Panel {
@@ -74,7 +76,24 @@ impl Panel {
     #[must_use]
     pub fn new(title: &str, [x_label, y_label]: [&str; 2], scales: [Scale; 2], series: Vec<Series>) -> Self {
         let [title, x_label, y_label] = [title, x_label, y_label].map(str::to_owned);
-        Self { title, x_label, y_label, scales, series, limits: [None; 2], rules: [None; 2] }
+        Self { title, x_label, y_label, scales, series, limits: [None; 2], rules: [None; 2], zero: None }
+    }
+
+    /// The same with zeros, if there are any, below all that is positive: at a third of the smallest.
+    #[must_use]
+    pub fn with_zeros(self) -> Self {
+        let zero =
+            self.heights().any(|height| height == 0.0).then(|| self.least_height().map_or(1.0, |least| least / 3.0));
+        Self { zero, ..self }
+    }
+
+    fn heights(&self) -> impl Iterator<Item = f64> + '_ {
+        self.series.iter().flat_map(|series| &series.points).map(|point| point.1).chain(self.rules[1])
+    }
+
+    /// The smallest positive height of a point or rule.
+    fn least_height(&self) -> Option<f64> {
+        self.heights().filter(|&height| height > 0.0 && height.is_finite()).min_by(f64::total_cmp)
     }
 }
 
@@ -177,6 +196,24 @@ mod tests {
         let parts = Parts::of(&svg).unwrap();
         assert_eq!((parts.columns, parts.charts.matches("<svg").count()), (2, 2));
         assert_eq!(parts.note.matches("<svg").count(), 1);
+    }
+
+    /// Every zero has a point, at a tick of its own below the others; without a positive number, it is the only one.
+    #[test]
+    fn zeros_are_drawn_below_all_others() {
+        let ticks = |points: &[(f64, f64)]| -> Vec<String> {
+            let style = Style { mark: Mark::Dot, ..Style::numbered(0) };
+            let series = vec![Series::new("first", style, points.iter().copied()).with_bars([0.02; 2])];
+            let panel = Panel::new("", ["x", "y"], [Scale::Doubling, Scale::Logarithmic], series).with_zeros();
+            let svg = Figure { panels: vec![panel], ..figure(&[]) }.svg();
+            assert!(svg.matches("<circle").count() == points.len() && !svg.contains("NaN"), "{svg}");
+            let texts = svg.split("text-anchor=\"end\">").skip(1);
+            texts.map(|text| text.split('<').next().unwrap().to_owned()).collect()
+        };
+        let found = ticks(&[(64.0, 0.0), (128.0, 0.03)]);
+        assert!(found[0] == "0" && found.len() > 2 && found[1..].iter().all(|tick| tick != "0"), "{found:?}");
+        assert_eq!(ticks(&[(64.0, 0.0), (128.0, 0.0)]), ["0"]);
+        assert!(!ticks(&[(64.0, 0.1), (128.0, 0.2)]).contains(&"0".to_owned()));
     }
 
     #[test]

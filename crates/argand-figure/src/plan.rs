@@ -178,12 +178,13 @@ fn figure(plan: &Plan, plans: &[Plan]) -> Figure {
     ];
     if plan.candidates.iter().any(|candidate| candidate.validation.is_some()) {
         let judged: fn(&Candidate) -> Option<(f64, f64)> =
-            |candidate| candidate.validation.as_ref().map(|of| (of.error, of.standard_error));
+            |candidate| candidate.validation.as_ref().map(|of| (of.error, 1.96 * of.standard_error));
         let labels = [seconds, "error of a model on rows held out"];
         let mut learnt = panel("Error on labels over time", labels, Scale::Logarithmic, Candidate::seconds, judged);
         learnt.rules = [None; 2];
         panels.push(learnt);
     }
+    let panels = panels.into_iter().map(Panel::with_zeros).collect();
     Figure { name: "plan".to_owned(), caption: String::new(), columns: 2, panels, note: String::new() }
 }
 
@@ -246,6 +247,28 @@ mod tests {
         assert_eq!(page.matches("<polyline").count(), 2);
         assert!(!page.contains("http") || !page.replace("http://www.w3.org/2000/svg", "").contains("http:"));
         assert!(plan_page(&[], "", |_| String::new()).is_err() && plan_page(&["{}"], "", |_| String::new()).is_err());
+    }
+
+    /// The bars of two charts on the same axis: as long as each other for the same standard error, and a point where there is no error.
+    #[test]
+    fn bars_are_intervals_and_no_error_is_a_point() {
+        let validated = |error: f64| {
+            format!(
+                ", \"validation\": {{\"error\": {error}, \"standard_error\": 0.01, \"rows\": 9, \"training_rows\": 9}}"
+            )
+        };
+        let candidates = [("ctr-product-srht", 0.1), ("exact", 0.0)];
+        let candidates = candidates.map(|(name, error)| candidate(name, 256, error, &validated(error)));
+        let plan: Plan =
+            serde_json::from_str(&plan(&candidates, "").replace("\"target_error\": 0.1", "\"target_error\": null"))
+                .unwrap();
+        let figure = figure(&plan, std::slice::from_ref(&plan));
+        let [predicted, judged] = [0, 2].map(|at| &figure.panels[at]);
+        assert_eq!(predicted.series, judged.series);
+        assert_eq!(predicted.series[0].bars, [1.96 * 0.01]);
+        let svg = figure.svg();
+        assert_eq!(svg.matches("<circle").count(), 6, "{svg}");
+        assert_eq!(svg.matches(">0</text>").count(), 3, "{svg}");
     }
 
     #[test]

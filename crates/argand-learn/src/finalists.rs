@@ -74,7 +74,7 @@ pub fn fit_finalists<T: Scalar>(
     })
 }
 
-/// Targets as numbers, row by row: 1 and −1 for classes.
+/// Targets as numbers, row by row: 1 and −1 for classes, and values around their means, divided by what makes the largest ±1.
 struct Columns {
     values: Vec<f32>,
     columns: usize,
@@ -96,14 +96,19 @@ impl Columns {
                 Ok(Self { values: classes.iter().flat_map(row).collect(), columns, classes: true })
             }
             Labels::Values(rows) => {
-                let values: Vec<f32> =
-                    (0..rows.rows()).flat_map(|row| rows.row(row)).map(|&value| value as f32).collect();
-                if let Some(value) = values.iter().find(|value| !value.is_finite()) {
+                let all = || (0..rows.rows()).map(|row| rows.row(row));
+                if let Some(value) = all().flatten().find(|&&value| !(value as f32).is_finite()) {
                     return Err(Error::invalid(Argument::Labels, "finite numbers in the range of f32", value));
                 }
-                if values.iter().all(|&value| value == values[0]) {
+                if all().all(|row| row == rows.row(0)) {
                     return alike("numbers that vary");
                 }
+                // In f32, numbers far from zero would lose what tells them apart.
+                let mean = |column: usize| all().map(|row| row[column]).sum::<f64>() / rows.rows() as f64;
+                let means: Vec<f64> = (0..rows.columns()).map(mean).collect();
+                let centred = || all().flat_map(|row| row.iter().zip(&means).map(|(value, mean)| value - mean));
+                let largest = centred().map(f64::abs).fold(0.0, f64::max);
+                let values = centred().map(|value| (value / largest) as f32).collect();
                 Ok(Self { values, columns: rows.columns(), classes: false })
             }
         }
@@ -383,6 +388,24 @@ mod tests {
         fit_finalists(&mut plan, &inputs, Labels::Values(Rows::new(&values, 400, 1).unwrap()), 0, |_| {}).unwrap();
         let best = plan.best().unwrap().validation.unwrap();
         assert!(best.error < 0.2 && best.standard_error > 0.0 && best.standard_error < best.error, "{best:?}");
+    }
+
+    /// The error is relative: the same for values that are shifted and scaled.
+    #[test]
+    fn numbers_far_from_zero_keep_their_differences() {
+        let x = rows(400, 3);
+        let inputs = [Rows::new(&x, 400, 3).unwrap().into()];
+        let mut plan = planned(&x, 3, Goal::Features(64));
+        let mut error = |shift: f64, scale: f64| {
+            let values: Vec<f64> = x.chunks(3).map(|x| shift + scale * f64::from(x[0] * x[1])).collect();
+            fit_finalists(&mut plan, &inputs, Labels::Values(Rows::new(&values, 400, 1).unwrap()), 0, |_| {}).unwrap();
+            plan.best().unwrap().validation.unwrap().error
+        };
+        let expected = error(0.0, 1.0);
+        for (shift, scale) in [(1.7e9, 200.0), (1e9, 1.0), (0.0, 1e-42), (0.0, 1e38)] {
+            let found = error(shift, scale);
+            assert!((found - expected).abs() < 1e-4, "{shift} + {scale} f: {found}, not {expected}");
+        }
     }
 
     #[test]

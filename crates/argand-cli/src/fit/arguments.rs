@@ -32,8 +32,9 @@ pub(crate) struct Arguments {
     #[arg(
         long,
         value_name = "GRAM",
-        conflicts_with_all = ["inputs", "labels", "spec", "degree", "features", "method", "craft_dim", "gamma", "coef0",
-            "seed", "scaling", "device"]
+        conflicts_with_all = ["inputs", "labels", "validation_labels", "spec", "kernel", "degree", "gamma", "coef0",
+            "length_scale", "coefficients", "features", "method", "landmarks", "aim", "craft_dim", "seed", "scaling",
+            "header", "delimiter", "columns", "drop", "missing", "memory_limit", "device"]
     )]
     pub(super) from_gram: Option<PathBuf>,
 

@@ -138,6 +138,9 @@ fn options_and_mistakes() {
         ("train queries --train-examples train.txt", &["--report"]),
         ("train queries --report train.txt --train-examples train.txt", &["--report"]),
         ("train queries --report queries/store.json", &["--report: expected another file than the inputs"]),
+        ("train queries --report train/shard-000000000000.npy", &["--report: expected another file than the inputs"]),
+        ("train queries --report queries/../train/new.html", &["--report: expected another file", "in train"]),
+        ("./train queries -o queries/scores.csv", &["--output: expected another file", "in queries"]),
         ("train queries --report p.html --query-examples labels.csv", &["labels.csv: is not an IDX file"]),
         (
             "train queries --report p.html --train-examples queries.jsonl",

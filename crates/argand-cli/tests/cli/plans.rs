@@ -190,3 +190,29 @@ fn verify_says_that_sketches_agree_with_theory() {
     workspace.succeed("plan unit.npy --degree 2 --features 32 --save-spec s.json");
     workspace.succeed("verify unit.npy --spec s.json --sketches 100");
 }
+
+/// Counts of something are numbers to predict, whatever their type.
+#[test]
+fn whole_numbers_that_are_many_are_warned_of() {
+    let workspace = Workspace::new();
+    let table = |classes: usize| {
+        let line = |x: usize| format!("{}.5,{}.25,{}.75,{}\n", x % 7, x % 5, x % 3, (x * 37) % classes);
+        "a,b,c,y\n".to_owned() + &(0..300).map(line).collect::<String>()
+    };
+    workspace.write("many.csv", table(150));
+    workspace.write("few.csv", table(50));
+    let said = "--labels: took 150 different whole numbers for classes; use --task regression";
+    let plan = "--labels y --features 16 --method gaussian --threads 1";
+    assert!(workspace.succeed(&format!("plan many.csv {plan}")).stderr.contains(said));
+    assert!(workspace.succeed("fit many.csv --labels y --model ridge -o m.model").stderr.contains(said));
+    for quiet in ["many.csv --task regression", "few.csv"] {
+        let answer = workspace.succeed(&format!("plan {quiet} {plan} --plot plan.svg"));
+        assert!(!answer.stderr.contains("whole numbers"), "{answer:?}");
+    }
+    // All monomials have no error, and a place in the picture all the same.
+    workspace.succeed("plan few.csv --features 64 --method gaussian,exact --plot plan.svg");
+    let picture = String::from_utf8(workspace.read("plan.svg")).unwrap();
+    let exact = picture.split("data-series=\"exact").nth(1).unwrap();
+    assert!(exact.split("</g>").next().unwrap().contains("<circle") || exact.contains("<path"), "{picture}");
+    assert!(picture.contains(">0</text>"), "{picture}");
+}

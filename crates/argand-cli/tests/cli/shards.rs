@@ -81,6 +81,9 @@ fn parts_may_have_other_classes_and_labels_may_be_numbers() {
         workspace.succeed(&format!("gram 2.csv -o 2.gram {sums}"));
         workspace.refuse(&format!("gram 3.csv -o 3.gram {sums}"), &["--classes", "1 classes"]);
         workspace.succeed(&format!("gram 3.csv -o 3.gram {sums} --classes 100,9"));
+        workspace.refuse(&format!("gram 3.csv -o no.gram {sums} --classes 100,"), &["--classes", "got an empty one"]);
+        let said = ["3.csv", "is of class \"100\", which --classes does not name"];
+        workspace.refuse(&format!("gram 3.csv -o no.gram {sums} --classes 9,10"), &said);
         workspace.succeed("merge 1.gram 2.gram 3.gram -o all.gram");
         let info = workspace.succeed("info all.gram").stdout;
         assert_eq!(value(&info, "classes"), r#""9", "10", "100", "x""#);
@@ -174,6 +177,26 @@ fn sums_that_do_not_belong_together_are_refused() {
     workspace.refuse("fit --from-gram 0.gram --model gp -o m.model", &["0.gram", "--model gp"]);
     workspace.refuse("fit --from-gram 0.gram --model softmax -o m.model", &["--model"]);
     workspace.refuse("fit --from-gram s.json --model ridge -o m.model", &["s.json"]);
+    for (option, value) in [
+        ("--kernel", "gaussian"),
+        ("--length-scale", "2"),
+        ("--coefficients", "1,2"),
+        ("--landmarks", "uniform"),
+        ("--aim", "learning"),
+        ("--columns", "x"),
+        ("--drop", "x"),
+        ("--missing", "drop"),
+        ("--header", "no"),
+        ("--delimiter", "tab"),
+        ("--memory-limit", "9"),
+        ("--validation-labels", "kind"),
+    ] {
+        let words = ["--from-gram", option, "cannot be used with"];
+        workspace
+            .refuse(&format!("fit --from-gram 0.gram --model ridge -o m --validation 1.gram {option} {value}"), &words);
+    }
+    workspace.succeed("gram part-1.csv -o dropped.gram --labels kind --spec s.json --missing drop");
+    workspace.refuse("merge 0.gram dropped.gram -o no.gram", &["dropped.gram: was made with another --missing"]);
     workspace.refuse("merge 0.gram -o 0.gram", &["--output"]);
     workspace
         .refuse(&format!("gram part-0.csv part-1.csv -o no.gram --spec s.json --labels {}", "z.npy"), &["--labels"]);

@@ -33,7 +33,7 @@ impl Store {
     /// after its last row: what was computed is of use only if there is no error.
     ///
     /// # Errors
-    /// [`Error::Store`] for files that cannot be read or are damaged, and those of `work`.
+    /// [`Error::Store`] for files that cannot be read, are damaged or were replaced since the store was opened, and those of `work`.
     pub(super) fn for_each_block(
         &self,
         shards: &[usize],
@@ -59,7 +59,8 @@ impl Store {
 
     fn read_ahead(&self, shards: &[usize], rows: usize, full: &SyncSender<Sent>, buffers: &Receiver<Vec<f32>>) {
         for &index in shards {
-            match self.read_shard(index, rows, full, buffers) {
+            let read = self.read_shard(index, rows, full, buffers);
+            match read.map_err(|error| self.shards()[index].check_unchanged().err().unwrap_or(error)) {
                 Ok(true) => {}
                 // If nobody listens, nobody needs to know.
                 Ok(false) => return,
@@ -128,7 +129,10 @@ pub(super) struct SingleRows<'a> {
 
 impl<'a> SingleRows<'a> {
     pub(super) fn open(shard: &'a Shard, columns: usize) -> Result<Self, Error> {
-        let file = File::open(&shard.path).map_err(|error| failed(&shard.path, "open", &error))?;
+        let file = File::open(&shard.path);
+        // Rows have no checksums of their own.
+        shard.check_unchanged()?;
+        let file = file.map_err(|error| failed(&shard.path, "open", &error))?;
         Ok(Self { shard, file, numbers: vec![0.0; columns] })
     }
 

@@ -2,6 +2,9 @@
 //!
 //! `store.json` says what was recorded; a shard is `shard-000000004096.npy`, a table of float32 with a row for each example from number
 //! 4096 on, and a `.json` of the same name with its length and CRC-32, which appears last. A table without it is unfinished, and ignored.
+//!
+//! Whoever records locks the folder for itself to write a shard. Both files are `.argand-shard-….npy` and `.json` first, and count from the second one on:
+//! then a description that is replaced goes, and the table and its description take their names, in this order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -19,6 +22,8 @@ const FORMAT: &str = "argand-gradients";
 /// Larger than any description of layers, or of a shard: a wrong file is not read to its end.
 const LONGEST_DESCRIPTION: u64 = 64 << 20;
 const LONGEST_ENTRY: u64 = 1 << 16;
+/// Before the names of shards that are not in their place yet.
+const PENDING: &str = ".argand-";
 
 /// A folder with a sketch of every example's gradient.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +84,9 @@ impl Layer {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shard {
     pub(super) path: PathBuf,
+    /// The file that describes it, and what it says.
+    entry: PathBuf,
+    text: String,
     pub(super) first: u64,
     pub(super) rows: usize,
     pub(super) crc32: u32,
@@ -90,6 +98,11 @@ impl Shard {
     /// The number after its last example.
     pub(super) fn end(&self) -> u64 {
         self.first + self.rows as u64
+    }
+
+    /// That the table at its path is still the one described when the store was opened: before it is replaced, its description goes.
+    pub(super) fn check_unchanged(&self) -> Result<(), Error> {
+        check_unchanged(&self.entry, &self.text)
     }
 }
 
@@ -156,9 +169,25 @@ fn read_text(path: &Path, longest: u64) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|_| fault(path, "is not text"))
 }
 
+/// That a shard is described as it was.
+fn check_unchanged(entry: &Path, text: &str) -> Result<(), Error> {
+    if read_text(entry, LONGEST_ENTRY).is_ok_and(|now| now == text) { Ok(()) } else { Err(recorded(entry)) }
+}
+
+/// That the description of a shard went away or changed.
+fn recorded(entry: &Path) -> Error {
+    fault(entry.parent().unwrap_or(entry), "is being recorded: a shard was replaced; run again when that is done")
+}
+
+/// Waits until nobody writes shards, and keeps others from it until the result goes; nothing where folders have no locks.
+fn lock(folder: &Path) -> Option<File> {
+    let file = folder.is_dir().then(|| File::open(folder).ok())??;
+    file.lock_shared().ok().map(|()| file)
+}
+
 impl Store {
     /// Reads the description of a store, and of its shards, whose lengths are compared with those of their files. Their numbers are
-    /// checked when they are read.
+    /// checked when they are read. Waits for shards that are being written.
     ///
     /// # Errors
     /// [`Error::Store`], which names the file and says what is wrong with it.
@@ -166,21 +195,27 @@ impl Store {
         let path = path.into();
         let (model, layers) = describe(&path)?;
         let columns = layers.last().map_or(0, |layer| layer.columns.end);
-        let (mut entries, mut tables) = (Vec::new(), BTreeSet::new());
+        let _lock = lock(&path);
+        // Whether the newest description of a shard is still pending.
+        let (mut entries, mut tables) = (BTreeMap::new(), BTreeSet::new());
         let unreadable = |error: &io::Error| failed(&path, "list", error);
         for entry in fs::read_dir(&path).map_err(|error| unreadable(&error))? {
             let name = entry.map_err(|error| unreadable(&error))?.file_name();
-            let Some(name) = name.to_str().filter(|name| name.starts_with("shard-")) else { continue };
+            let Some(full) = name.to_str() else { continue };
+            let (name, pending) = full.strip_prefix(PENDING).map_or((full, false), |name| (name, true));
+            if !name.starts_with("shard-") {
+                continue;
+            }
             if let Some(stem) = name.strip_suffix(".json") {
-                entries.push(stem.to_owned());
-            } else if let Some(stem) = name.strip_suffix(".npy") {
+                *entries.entry(stem.to_owned()).or_default() |= pending;
+            } else if let Some(stem) = name.strip_suffix(".npy").filter(|_| !pending) {
                 tables.insert(stem.to_owned());
             }
         }
         let mut shards = Vec::with_capacity(entries.len());
-        for stem in entries {
+        for (stem, pending) in entries {
             tables.remove(&stem);
-            shards.push(open_shard(&path, &stem, columns)?);
+            shards.push(open_shard(&path, &stem, pending, columns)?);
         }
         shards.sort_by_key(|shard| shard.first);
         if let Some((one, other)) =
@@ -317,21 +352,34 @@ fn describe(folder: &Path) -> Result<(Option<String>, Vec<Layer>), Error> {
 }
 
 /// Reads the description of a shard, and compares it with the start and the length of its table.
-fn open_shard(folder: &Path, stem: &str, columns: usize) -> Result<Shard, Error> {
-    let (entry, path) = (folder.join(format!("{stem}.json")), folder.join(format!("{stem}.npy")));
-    let text = read_text(&entry, LONGEST_ENTRY)?;
-    let broken = |error| unparsed(&entry, error);
-    let ShardEntry { first, rows, crc32 } = serde_json::from_str(&text).map_err(broken)?;
+fn open_shard(folder: &Path, stem: &str, pending: bool, columns: usize) -> Result<Shard, Error> {
+    let of_kind = |pending: bool, kind: &str| {
+        let before = if pending { PENDING } else { "" };
+        folder.join(format!("{before}{stem}.{kind}"))
+    };
+    let entry = of_kind(pending, "json");
+    // The table takes its name before its description does.
+    let path = Some(of_kind(true, "npy")).filter(|path| pending && path.exists()).unwrap_or(of_kind(false, "npy"));
+    let text =
+        read_text(&entry, LONGEST_ENTRY).map_err(|error| if entry.exists() { error } else { recorded(&entry) })?;
+    // What looks wrong may be a table that replaces the one described.
+    described_shard(stem, columns, &entry, path, &text)
+        .map_err(|error| check_unchanged(&entry, &text).err().unwrap_or(error))
+}
+
+fn described_shard(stem: &str, columns: usize, entry: &Path, path: PathBuf, text: &str) -> Result<Shard, Error> {
+    let broken = |error| unparsed(entry, error);
+    let ShardEntry { first, rows, crc32 } = serde_json::from_str(text).map_err(broken)?;
     if stem != format!("shard-{first:012}") {
-        return Err(fault(&entry, format!("says that its first example is {first}; was it renamed?")));
+        return Err(fault(entry, format!("says that its first example is {first}; was it renamed?")));
     }
     let digits = crc32.len() == 8 && crc32.bytes().all(|digit| digit.is_ascii_hexdigit());
     let Some(crc32) = u32::from_str_radix(&crc32, 16).ok().filter(|_| digits) else {
-        return Err(fault(&entry, format!("crc32: expected 8 hexadecimal digits, got \"{crc32}\"")));
+        return Err(fault(entry, format!("crc32: expected 8 hexadecimal digits, got \"{crc32}\"")));
     };
     let numbers = rows.checked_mul(columns).and_then(|count| count.checked_mul(size_of::<f32>()));
     let (Some(bytes), Some(_)) = (numbers.filter(|_| rows > 0), first.checked_add(rows as u64)) else {
-        return Err(fault(&entry, format!("rows: expected at least 1 that memory can hold, got {rows}")));
+        return Err(fault(entry, format!("rows: expected at least 1 that memory can hold, got {rows}")));
     };
     let mut file = open_regular(&path).map_err(|error| {
         fault(&path, format!("cannot open: {error}; if it is lost, remove {stem}.json and record its examples again"))
@@ -345,7 +393,7 @@ fn open_shard(folder: &Path, stem: &str, columns: usize) -> Result<Shard, Error>
         );
         return Err(fault(&path, what));
     }
-    Ok(Shard { path, first, rows, crc32, offset })
+    Ok(Shard { path, entry: entry.to_owned(), text: text.to_owned(), first, rows, crc32, offset })
 }
 
 /// Where the numbers of a table in NPY format start, if it is one of this shape.

@@ -361,6 +361,8 @@ impl Sums<'_> {
         let unit = unit(self.product);
         let degrees = self.degrees(first);
         let share = features / unit;
+        // Without a part that is exact, a sketch of nothing has no features at all.
+        let fewest = usize::from(features == self.spec.features);
         // Constants C_n are taken where the sketches will be: first at equal shares, then at the shares that follow.
         let equal = (share / degrees.len().max(1)).clamp(1, 1 << 20);
         let dim = self.spec.inputs.as_slice()[0];
@@ -375,7 +377,7 @@ impl Sums<'_> {
             let [constants, tails] = self.costs(&terms)?;
             let mut least = (f64::INFINITY, 0);
             let mut roots = 0.0;
-            for count in 0..=degrees.len().min(share) {
+            for count in fewest..=degrees.len().min(share) {
                 if count > 0 {
                     roots += constants[count - 1].sqrt();
                 }
@@ -541,6 +543,17 @@ mod tests {
         // The homogeneous kernel has one power: the plain sketch.
         let allocation = fitted(&spec(3, Polynomial { degree: 3, gamma: 2.0, coef0: 0.0 }, 64), &x).unwrap();
         assert_eq!(allocation.terms, [Term { degree: 3, features: 64 }]);
+        // So few that a sketch is worse than none, which would have no features: it is what was asked for all the same.
+        let mut x = data(300, 100, 1.0);
+        for row in x.chunks_mut(100) {
+            let norm = row.iter().map(|x| x * x).sum::<f64>().sqrt();
+            row.iter_mut().for_each(|x| *x /= norm);
+        }
+        let few = spec(100, Polynomial { degree: 3, gamma: 1.0, coef0: 0.0 }, 20);
+        for method in ["maclaurin-ctr-product-srht", "maclaurin-gaussian"] {
+            let allocation = fitted(&few.clone().with_method(method.parse().unwrap()), &x).unwrap();
+            assert_eq!(allocation.terms, [Term { degree: 3, features: 20 }], "{method}");
+        }
         // Fewer features than columns: the linear term is sketched, too.
         let x = data(20, 40, 0.2);
         let allocation = fitted(&spec(40, Kernel::Exponential { length_scale: 1.0 }, 21), &x).unwrap();

@@ -39,7 +39,7 @@ pub enum Reason {
     },
     /// Every measurement missed the target.
     Missed {
-        /// The number of features in the last one.
+        /// The most features measured.
         features: usize,
     },
 }

@@ -326,10 +326,11 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
         let most = self.most_features(method).min(MOST_MEASURED) & !1;
         let mut features = next_size(guess.min(most)).min(most);
         let mut reached: Option<Found> = None;
-        let mut previous = f64::INFINITY;
+        let (mut previous, mut tried) = (f64::INFINITY, 0);
         for _ in 0..4 {
             let Some((spec, fit_seconds)) = self.fitted(method, features) else { return Ok(reached) };
             let Some(found) = self.predict(spec, fit_seconds)? else { return Ok(reached) };
+            tried = tried.max(features);
             let ratio = found.error.interval()[1] / target;
             if ratio <= 1.0 && reached.as_ref().is_none_or(|best| features < best.spec.features) {
                 reached = Some(found);
@@ -354,13 +355,13 @@ impl<'a, 'b, T: Scalar> Search<'a, 'b, T> {
         }
         if reached.is_none() && features == most && !most.is_power_of_two() {
             // Errors are not quite monotone: whole Hadamard matrices, at powers of two, beat slightly larger sizes.
-            features = most.next_power_of_two() / 2;
-            let Some((spec, fit_seconds)) = self.fitted(method, features) else { return Ok(None) };
+            let whole = most.next_power_of_two() / 2;
+            let Some((spec, fit_seconds)) = self.fitted(method, whole) else { return Ok(None) };
             let Some(found) = self.predict(spec, fit_seconds)? else { return Ok(None) };
             reached = Some(found).filter(|found| found.error.interval()[1] <= target);
         }
         if reached.is_none() {
-            self.reject(method, Reason::Missed { features });
+            self.reject(method, Reason::Missed { features: tried });
         }
         Ok(reached)
     }
@@ -494,11 +495,15 @@ mod tests {
         for Rejected { method, reason } in reasons(&Request { memory_limit: 1, ..request(2, 8, Goal::Features(64)) }) {
             assert!(matches!(reason, Reason::Memory { features: 64, .. }) || gamma(&reason), "{method}: {reason:?}");
         }
-        for Rejected { method, reason } in reasons(&Request { max_features: 16, ..request(2, 8, Goal::Error(0.001)) }) {
-            match method.craft() {
-                _ if method == Method::Spherical => assert!(gamma(&reason), "{reason:?}"),
-                Some(_) => assert_eq!(reason, Reason::Missed { features: 16 }),
-                None => assert_eq!(reason, Reason::TooManyFeatures { most: 16 }, "{method}"),
+        // After 20 features, 16 are tried as well.
+        for most in [16, 20] {
+            let request = Request { max_features: most, ..request(2, 8, Goal::Error(0.001)) };
+            for Rejected { method, reason } in reasons(&request) {
+                match method.craft() {
+                    _ if method == Method::Spherical => assert!(gamma(&reason), "{reason:?}"),
+                    Some(_) => assert_eq!(reason, Reason::Missed { features: most }),
+                    None => assert_eq!(reason, Reason::TooManyFeatures { most }, "{method}"),
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Candidate, Goal, Plan, Reason, Remark, Step, Unmet, Validation};
+use crate::spec::Method;
 use crate::theory::Source;
 
 impl fmt::Display for Step {
@@ -117,6 +118,13 @@ impl fmt::Display for Plan {
     }
 }
 
+impl Candidate {
+    /// Whether the root mean square stands in for a median below it, which was not measured. Nyström's landmarks are fitted: one error is all there is.
+    fn median_is_bounded(&self) -> bool {
+        self.spec.method != Method::Nystrom && !self.error.median_is_measured()
+    }
+}
+
 impl Plan {
     /// Notes for the user, in sentences: the remarks, and why nothing is recommended.
     #[must_use]
@@ -154,7 +162,7 @@ impl Plan {
             let mark = if self.recommended == Ok(place) { '*' } else { ' ' };
             let measured = if error.source == Source::ClosedForm { ' ' } else { 'm' };
             let late = if candidate.in_time { ' ' } else { '!' };
-            let below = if error.median_is_measured() { ' ' } else { '<' };
+            let below = if candidate.median_is_bounded() { '<' } else { ' ' };
             let validation = candidate.validation.map_or(String::new(), |validation| {
                 format!("   {:.4} +- {:.4}", validation.error, 1.96 * validation.standard_error)
             });
@@ -187,8 +195,11 @@ impl Plan {
             f,
             "\nError: relative, of the whole kernel matrix; the median over sketches, and the root mean square with a 95 % interval."
         )?;
-        if self.candidates.iter().any(|candidate| !candidate.error.median_is_measured()) {
+        if self.candidates.iter().any(Candidate::median_is_bounded) {
             writeln!(f, "<: the median was not measured, as the sketch is large; it is below the root mean square")?;
+        }
+        if self.candidates.iter().any(|candidate| candidate.spec.method == Method::Nystrom) {
+            writeln!(f, "nystrom: of one set of landmarks, so that both errors are the same")?;
         }
         if let Some(rows) = rows_behind(true) {
             writeln!(f, "From the closed form on {rows} random rows")?;
@@ -216,6 +227,8 @@ impl Plan {
 /// A number of seconds in two or three digits.
 fn in_words(seconds: f64) -> String {
     match seconds {
+        0.0..0.000_099_5 => format!("{:.1} us", 1e6 * seconds),
+        0.0..0.000_995 => format!("{:.0} us", 1e6 * seconds),
         0.0..0.0995 => format!("{:.1} ms", 1e3 * seconds),
         0.0..0.995 => format!("{seconds:.2} s"),
         0.995..99.5 => format!("{seconds:.1} s"),
@@ -303,6 +316,20 @@ Recommended: ctr-product-srht with 256 features, the fastest within 5 % of the l
         assert!(plan.to_string().contains("chain-ctr-product-srht with 256 features, the lowest validation error"));
     }
 
+    /// Of sketches that are too large to draw; the landmarks of Nyström's features are what they are.
+    #[test]
+    fn medians_that_were_not_measured_are_marked() {
+        let mut plan = plan();
+        plan.candidates.truncate(1);
+        plan.candidates[0].error.median = plan.candidates[0].error.relative;
+        let text = plan.to_string();
+        assert!(text.contains(" <0.0498  0.0498") && text.contains("\n<: the median was not measured, as"), "{text}");
+        plan.candidates[0].spec.method = Method::Nystrom;
+        let text = plan.to_string();
+        assert!(text.contains("  0.0498  0.0498") && text.contains("\nnystrom: of one set of landmarks"), "{text}");
+        assert!(!text.contains('<'), "{text}");
+    }
+
     #[test]
     fn a_plan_without_candidates_says_why() {
         let text = Plan { candidates: vec![], recommended: Err(Unmet::Goal), remarks: vec![], ..plan() }.to_string();
@@ -333,7 +360,8 @@ Recommended: ctr-product-srht with 256 features, the fastest within 5 % of the l
 
     #[test]
     fn times_and_sizes_are_short() {
-        assert_eq!([0.004, 0.994, 0.996, 99.4, 99.6].map(in_words), ["4.0 ms", "0.99 s", "1.0 s", "99.4 s", "100 s"]);
+        let times = [0.000_002, 0.000_12, 0.001, 0.004, 0.994, 0.996, 99.4, 99.6].map(in_words);
+        assert_eq!(times, ["2.0 us", "120 us", "1.0 ms", "4.0 ms", "0.99 s", "1.0 s", "99.4 s", "100 s"]);
         assert_eq!([999, 1000, 2_500_000, 3 << 30].map(bytes), ["999 bytes", "1.0 kB", "2.5 MB", "3.2 GB"]);
     }
 }

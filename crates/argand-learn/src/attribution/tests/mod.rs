@@ -69,11 +69,16 @@ fn table(rows: &[f32], columns: usize) -> Vec<u8> {
 }
 
 fn shard(path: &Path, first: u64, rows: &[f32], columns: usize) {
+    shard_named(path, "", first, rows, columns);
+}
+
+/// A shard whose file names start with `before`.
+fn shard_named(path: &Path, before: &str, first: u64, rows: &[f32], columns: usize) {
     let bytes = table(rows, columns);
-    fs::write(path.join(format!("shard-{first:012}.npy")), &bytes).unwrap();
+    fs::write(path.join(format!("{before}shard-{first:012}.npy")), &bytes).unwrap();
     let crc = format!("{:08x}", crc32fast::hash(&bytes));
     let entry = json!({"first": first, "rows": rows.len() / columns, "crc32": crc});
-    fs::write(path.join(format!("shard-{first:012}.json")), entry.to_string()).unwrap();
+    fs::write(path.join(format!("{before}shard-{first:012}.json")), entry.to_string()).unwrap();
 }
 
 fn remove(path: &Path, stem: &str) {

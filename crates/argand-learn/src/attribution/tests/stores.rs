@@ -60,6 +60,82 @@ fn damaged_stores_are_refused() {
     assert!(message.contains("example 8: its scores leave the range of single precision"), "{message}");
 }
 
+/// What the recorder does to write a shard again, in its order, each an atomic step.
+fn steps_of_replacing(train: &Path, rows: &[f32]) -> Vec<Box<dyn Fn()>> {
+    let (train, rows) = (train.to_owned(), rows.to_owned());
+    let [table, entry] = ["npy", "json"].map(|kind| train.join(format!("shard-000000000032.{kind}")));
+    let [new_table, new_entry] = ["npy", "json"].map(|kind| train.join(format!(".argand-shard-000000000032.{kind}")));
+    let old_entry = entry.clone();
+    vec![
+        Box::new(move || shard_named(&train, ".argand-", 32, &rows, COLUMNS)),
+        Box::new(move || fs::remove_file(&old_entry).unwrap()),
+        Box::new(move || fs::rename(&new_table, &table).unwrap()),
+        Box::new(move || fs::rename(&new_entry, &entry).unwrap()),
+    ]
+}
+
+/// Wherever a recorder was killed, the new shard counts; what was opened before is not called damaged.
+#[test]
+fn a_shard_that_is_replaced_is_not_damaged() {
+    for done in 1..=4 {
+        let (folder, rows, _) = problem(&format!("replaced-{done}"));
+        let [before, queries] = open(&folder);
+        let new: Vec<f32> = rows[..6 * COLUMNS].to_vec();
+        steps_of_replacing(&folder.join("train"), &new).iter().take(done).for_each(|step| step());
+        let [train, _] = open(&folder);
+        assert_eq!((train.examples(), train.unfinished().len()), (22, 0), "{done}");
+        let found = run(&folder, 22, &Options::default()).unwrap();
+        assert_eq!(found.helpful.len(), 3 * 22);
+        let late = attribute(&before, &queries, 2, &Options::default(), &mut |_| ());
+        match late {
+            // The old table is in its place.
+            Ok(_) => assert_eq!(done, 1),
+            Err(error) => {
+                let message = error.to_string();
+                assert!(done > 1 && message.contains("train: is being recorded: a shard was replaced"), "{message}");
+            }
+        }
+    }
+    // Rows that are read one by one.
+    let (folder, rows, _) = problem("replaced-rows");
+    let [before, _] = open(&folder);
+    shard(&folder.join("train"), 32, &rows[..6 * COLUMNS], COLUMNS);
+    let message = SingleRows::open(&before.shards()[2], COLUMNS).err().unwrap().to_string();
+    assert!(message.contains("is being recorded"), "{message}");
+}
+
+/// A recorder that writes its last shard again and again, under its lock: every reader sees the old shard or the new one.
+#[cfg(unix)]
+#[test]
+fn stores_are_read_while_they_are_recorded() {
+    let (folder, rows, _) = problem("recorded");
+    let train = folder.join("train");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let found = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for count in [8, 4].into_iter().cycle() {
+                let lock = fs::File::open(&train).unwrap();
+                lock.lock().unwrap();
+                steps_of_replacing(&train, &rows[..count * COLUMNS]).iter().for_each(|step| step());
+                drop(lock);
+                if done.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let options = Options { measure: Measure::Similarity, ..Options::default() };
+        let read = |_| (Store::open(&train).map(|store| store.examples()), run(&folder, 2, &options));
+        let found: Vec<_> = (0..300).map(read).collect();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        found
+    });
+    for (examples, scores) in found {
+        assert!(matches!(examples, Ok(20 | 24)), "{examples:?}");
+        let message = scores.err().map(|error| error.to_string());
+        assert!(message.as_ref().is_none_or(|message| message.contains("is being recorded")), "{message:?}");
+    }
+}
+
 #[test]
 fn hostile_descriptions_are_refused() {
     let (folder, rows, _) = problem("hostile");
