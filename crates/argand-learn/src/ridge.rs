@@ -11,7 +11,7 @@ use crate::archive::{Archive, check_columns};
 use crate::blocks::SOLVED_ROWS;
 use crate::factor::{self, check_features, check_finite, linear};
 use crate::few_rows::FewRows;
-use crate::gram::{Gram, Labels, Targets};
+use crate::gram::{Gram, Labels, Targets, Triangle};
 use crate::model::{Model, Predicts, Setting};
 use crate::recipe::Recipe;
 
@@ -101,6 +101,16 @@ impl Centred {
         self.feature_means.iter().map(|mean| mean * root).collect()
     }
 
+    /// (ΦᵀΦ + λI)⁻¹ times the moments of every column, one after another; nothing if λ is too small relative to the products for f64.
+    fn solve(&self, total: &Triangle, lambda: f64) -> Option<Vec<f64>> {
+        let centre = self.centre();
+        if lambda <= factor::rounding_of_centring(&centre) {
+            return None;
+        }
+        let factor = Cholesky::with_floor(|| factor::centred(total, &centre, lambda), lambda).ok()?;
+        Some(self.moments.iter().flat_map(|moments| factor.solve(moments)[1].clone()).collect())
+    }
+
     /// The intercept that maps the mean features to the mean targets.
     fn intercepts(&self, weights: &[f64]) -> Vec<f64> {
         let dot = |weights: &[f64]| weights.iter().zip(&self.feature_means).map(|(w, mean)| w * mean).sum::<f64>();
@@ -132,13 +142,7 @@ impl Ridge {
         let weights = match gram.all_kept() {
             _ if lambda == 0.0 => None,
             Some(rows) => FewRows::new(rows, &centred.feature_means).solve(&centred.moments, lambda),
-            None => {
-                let centre = centred.centre();
-                let solved =
-                    |factor: Cholesky| centred.moments.iter().flat_map(|of| factor.solve(of)[1].clone()).collect();
-                let factor = || Cholesky::with_floor(|| factor::centred(gram.total(), &centre, lambda), lambda).ok();
-                (lambda > factor::rounding_of_centring(&centre)).then(factor).flatten().map(solved)
-            }
+            None => centred.solve(gram.total(), lambda),
         };
         match weights {
             Some(weights) => Self::assemble(gram, &centred, lambda, weights),

@@ -43,7 +43,7 @@ impl Score {
     /// The share of variance explained, for one column of numbers that vary.
     #[must_use]
     pub fn r2(&self) -> Option<f64> {
-        let spread = self.targets.squares();
+        let spread = self.targets.significant();
         (spread > 0.0).then(|| 1.0 - self.squares / spread)
     }
 

@@ -478,7 +478,7 @@ impl Gram {
         if !matches!(self.targets, Targets::Values(_)) {
             return self.spreads_of_sums();
         }
-        let of = |(&sum, &squares): (&f64, &f64)| Spread { count: self.rows as f64, sum, squares }.squares();
+        let of = |(&sum, &squares): (&f64, &f64)| Spread { count: self.rows as f64, sum, squares }.significant();
         self.target_sums.iter().zip(&self.target_spreads).map(of).collect()
     }
 

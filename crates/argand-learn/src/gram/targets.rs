@@ -156,7 +156,7 @@ impl Spread {
     }
 
     /// Σ (y − ȳ)², zero for numbers that differ by rounding alone.
-    pub(crate) fn squares(self) -> f64 {
+    pub(crate) fn significant(self) -> f64 {
         let rounding = 64.0 * f64::EPSILON * self.sum / self.count.max(1.0);
         if self.squares <= self.count * rounding * rounding { 0.0 } else { self.squares }
     }
